@@ -1,0 +1,133 @@
+//! Element types, and the Rust types that stand for them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use half::{bf16, f16};
+
+/// The type of a buffer's elements. The names are those of manifests and of NumPy's short forms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum DType {
+    /// IEEE 754 half precision.
+    F16,
+    /// bfloat16: the upper half of an `f32`.
+    Bf16,
+    /// IEEE 754 single precision.
+    F32,
+    /// IEEE 754 double precision.
+    F64,
+    /// 8-bit signed integer.
+    I8,
+    /// 8-bit unsigned integer.
+    U8,
+    /// 32-bit signed integer.
+    I32,
+    /// 32-bit unsigned integer.
+    U32,
+    /// 64-bit signed integer.
+    I64,
+    /// 64-bit unsigned integer.
+    U64,
+}
+
+impl DType {
+    /// Every dtype, floats first.
+    pub const ALL: &'static [DType] = &[
+        DType::F16,
+        DType::Bf16,
+        DType::F32,
+        DType::F64,
+        DType::I8,
+        DType::U8,
+        DType::I32,
+        DType::U32,
+        DType::I64,
+        DType::U64,
+    ];
+    /// The floating-point dtypes.
+    pub const FLOATS: &'static [DType] = &[DType::F16, DType::Bf16, DType::F32, DType::F64];
+
+    /// Bytes of one element.
+    pub const fn size(self) -> u64 {
+        match self {
+            DType::I8 | DType::U8 => 1,
+            DType::F16 | DType::Bf16 => 2,
+            DType::F32 | DType::I32 | DType::U32 => 4,
+            DType::F64 | DType::I64 | DType::U64 => 8,
+        }
+    }
+
+    /// The name in manifests: `f32`, `bf16`, …
+    pub const fn name(self) -> &'static str {
+        match self {
+            DType::F16 => "f16",
+            DType::Bf16 => "bf16",
+            DType::F32 => "f32",
+            DType::F64 => "f64",
+            DType::I8 => "i8",
+            DType::U8 => "u8",
+            DType::I32 => "i32",
+            DType::U32 => "u32",
+            DType::I64 => "i64",
+            DType::U64 => "u64",
+        }
+    }
+
+    /// Whether this is one of [`DType::FLOATS`].
+    pub const fn is_float(self) -> bool {
+        matches!(self, DType::F16 | DType::Bf16 | DType::F32 | DType::F64)
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The text is not a dtype's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a dtype; one of f16, bf16, f32, f64, i8, u8, i32, u32, i64, u64")]
+pub struct UnknownDType;
+
+impl FromStr for DType {
+    type Err = UnknownDType;
+
+    fn from_str(text: &str) -> Result<DType, UnknownDType> {
+        DType::ALL.iter().copied().find(|d| d.name() == text).ok_or(UnknownDType)
+    }
+}
+
+/// A Rust type that stands for a [`DType`] in memory. Implemented for the ten, and for nothing else.
+pub trait Element: bytemuck::Pod + Send + Sync + fmt::Debug + PartialEq + sealed::Sealed {
+    /// The dtype this type stands for.
+    const DTYPE: DType;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! elements {
+    ($($rust:ty => $dtype:ident),* $(,)?) => {
+        $(
+            impl sealed::Sealed for $rust {}
+            impl Element for $rust { const DTYPE: DType = DType::$dtype; }
+        )*
+        /// Runs `$body` with the type alias `$T` bound to the Rust type of a dtype: how code generic over
+        /// [`Element`] is entered from a dtype known only at run time.
+        #[macro_export]
+        macro_rules! with_element {
+            ($value:expr, $T:ident => $body:expr) => {
+                match $value {
+                    $( $crate::DType::$dtype => { type $T = $crate::elements::$rust; $body } )*
+                }
+            };
+        }
+    };
+}
+
+elements! {
+    f16 => F16, bf16 => Bf16, f32 => F32, f64 => F64, i8 => I8, u8 => U8, i32 => I32, u32 => U32, i64 => I64, u64 => U64,
+}

@@ -1,0 +1,1 @@
+//! Runs a manifest: parse, resolve, verify, bind, execute.

@@ -1,0 +1,3 @@
+//! The command `squall`.
+
+fn main() {}
