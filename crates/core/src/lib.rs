@@ -2,10 +2,13 @@
 
 pub mod args;
 pub mod buffer;
+pub mod codes;
 pub mod device;
 pub mod diagnostic;
 pub mod dtype;
 pub mod element;
+pub mod error;
+pub mod graph;
 pub mod grid;
 pub mod host_call;
 pub mod kernel;
@@ -16,6 +19,7 @@ pub mod reduce;
 pub mod registry;
 pub mod scalar;
 pub mod task;
+pub mod verify;
 pub mod wait;
 pub mod world;
 
@@ -26,6 +30,8 @@ pub use device::{
 };
 pub use diagnostic::{Code, Diagnostic, Label, Severity, Span};
 pub use dtype::{DType, Element};
+pub use error::Problems;
+pub use graph::{ArgValue, GraphBuilder, GroupSpec, KernelSpec, OpSpec, Origin, Phase, TaskGraph, TaskSpec};
 pub use grid::{Grid, GridError};
 pub use host_call::HostCall;
 pub use kernel::{Cover, CudaSource, HostKernel, KernelDef};
@@ -37,6 +43,7 @@ pub use reduce::ReduceOp;
 pub use registry::Registry;
 pub use scalar::Scalar;
 pub use task::{Access, ArgError, Description, Matched, Meeting, Message, Signature, Task};
+pub use verify::{Verified, verify};
 pub use world::{CommId, Part, World};
 
 /// The Rust types of [`DType`] under one path, for [`with_element!`].
