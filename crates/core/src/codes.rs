@@ -39,4 +39,5 @@ codes! {
     SIDES = "E0226": "a send and its receive differ in count or dtype";
     DEADLOCK = "E0227": "ranks wait for each other in a cycle";
     UNDEFINED = "E0228": "ranks finish only if members of a group progress apart, which is undefined";
+    REFUSED = "E0301": "a library refused an argument when it saw it bound";
 }
