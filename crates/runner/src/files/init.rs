@@ -1,0 +1,141 @@
+//! What a buffer holds before the first step: its contents as bytes in host memory.
+//!
+//! Every function makes `count` elements of `dtype`. A value that the dtype cannot hold is refused, with both.
+
+use squall_core::{DType, with_element};
+
+use super::array::{Array, byte_length};
+use super::scalar::{Number, Scalar, ValueError};
+
+/// A buffer's contents cannot be made.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InitError {
+    /// A value does not fit.
+    #[error(transparent)]
+    Value(#[from] ValueError),
+    /// A value among many does not fit.
+    #[error("element {index}: {error}")]
+    Element {
+        /// Where, from 0.
+        index: u64,
+        /// Which value, and why.
+        #[source]
+        error: ValueError,
+    },
+    /// The list has another length than the buffer.
+    #[error("{expected} values are needed, {found} are given")]
+    Count {
+        /// Elements of the buffer.
+        expected: u64,
+        /// Values in the list.
+        found: u64,
+    },
+    /// A random interval without a number of the dtype in it, or too wide.
+    #[error("{low} to {high} is no interval of {dtype}: the lower bound must lie below the upper one, at a finite distance")]
+    Interval {
+        /// The lower bound.
+        low: Scalar,
+        /// The upper bound.
+        high: Scalar,
+        /// The buffer's dtype.
+        dtype: DType,
+    },
+    /// A normal distribution of integers.
+    #[error("a normal distribution needs a floating-point buffer, this one is {dtype}")]
+    NormalIntegers {
+        /// The buffer's dtype.
+        dtype: DType,
+    },
+    /// A normal distribution that is none.
+    #[error("no normal distribution has the mean {mean:?} and the standard deviation {std:?}: both must be finite, the latter not negative")]
+    Normal {
+        /// The mean.
+        mean: f64,
+        /// The standard deviation.
+        std: f64,
+    },
+    /// The contents do not fit into memory.
+    #[error("no memory for {count} elements of {dtype}")]
+    Memory {
+        /// Elements of the buffer.
+        count: u64,
+        /// The buffer's dtype.
+        dtype: DType,
+    },
+}
+
+/// The same value everywhere.
+pub fn fill(dtype: DType, count: u64, value: Scalar) -> Result<Vec<u8>, InitError> {
+    with_element!(dtype, T => {
+        let value = T::from_scalar(value)?;
+        generate(count, |_| Ok::<T, InitError>(value))
+    })
+}
+
+/// A value computed from each element's index: a `fill` that names `i`.
+pub fn fill_with<E: From<InitError>>(
+    dtype: DType,
+    count: u64,
+    mut value: impl FnMut(u64) -> Result<Scalar, E>,
+) -> Result<Vec<u8>, E> {
+    with_element!(dtype, T => generate(count, |index| element::<T>(index, value(index)?).map_err(E::from)))
+}
+
+/// Each element its own index: 0, 1, 2, … (rounded, in a floating-point type too short for it).
+pub fn iota(dtype: DType, count: u64) -> Result<Vec<u8>, InitError> {
+    fill_with(dtype, count, |index| Ok(Scalar::from(index)))
+}
+
+/// The values of a list of `count`.
+pub fn values(dtype: DType, count: u64, values: &[Scalar]) -> Result<Vec<u8>, InitError> {
+    let wrong_length = || InitError::Count { expected: count, found: values.len() as u64 };
+    if values.len() as u64 != count {
+        return Err(wrong_length());
+    }
+    let mut values = values.iter();
+    fill_with(dtype, count, |_| values.next().copied().ok_or_else(wrong_length))
+}
+
+impl Array {
+    /// The same values in another dtype: what `convert = true` does to a file's.
+    pub fn convert(self, dtype: DType) -> Result<Array, InitError> {
+        if self.dtype == dtype {
+            return Ok(self);
+        }
+        let bytes = with_element!(self.dtype, From => {
+            let mut from = self.bytes.chunks_exact(size_of::<From>());
+            let count = from.len() as u64;
+            fill_with(dtype, count, |_| {
+                let chunk = from.next().ok_or(InitError::Count { expected: count, found: 0 })?;
+                Ok::<_, InitError>(bytemuck::pod_read_unaligned::<From>(chunk).to_scalar())
+            })?
+        });
+        Ok(Array { dtype, shape: self.shape, bytes })
+    }
+}
+
+/// One element of many.
+pub(super) fn element<T: Number>(index: u64, value: Scalar) -> Result<T, InitError> {
+    T::from_scalar(value).map_err(|error| InitError::Element { index, error })
+}
+
+/// The bytes of `count` elements.
+pub(super) fn generate<T: Number, E: From<InitError>>(
+    count: u64,
+    mut element: impl FnMut(u64) -> Result<T, E>,
+) -> Result<Vec<u8>, E> {
+    let memory = InitError::Memory { count, dtype: T::DTYPE };
+    let length = byte_length(T::DTYPE, &[count]).and_then(|bytes| usize::try_from(bytes).ok());
+    let mut bytes = Vec::new();
+    if length.is_none_or(|length| bytes.try_reserve_exact(length).is_err()) {
+        return Err(memory.into());
+    }
+    for index in 0..count {
+        bytes.extend_from_slice(bytemuck::bytes_of(&element(index)?));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests;
