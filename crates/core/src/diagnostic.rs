@@ -92,7 +92,14 @@ pub struct Diagnostic {
 impl Diagnostic {
     /// An error at a place.
     pub fn error(code: Code, message: impl Into<String>, primary: Label) -> Diagnostic {
-        Diagnostic { code, severity: Severity::Error, message: message.into(), primary, related: Vec::new(), help: None }
+        Diagnostic {
+            code,
+            severity: Severity::Error,
+            message: message.into(),
+            primary,
+            related: Vec::new(),
+            help: None,
+        }
     }
 
     /// A warning at a place.

@@ -109,25 +109,47 @@ mod sealed {
     pub trait Sealed {}
 }
 
+/// Runs `$body` with the type alias `$T` bound to the Rust type of a dtype: how code generic over [`Element`]
+/// is entered from a dtype known only at run time.
+#[macro_export]
+macro_rules! with_element {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        $crate::with_element!(@match $dtype, $T => $body;
+            F16 f16, Bf16 bf16, F32 f32, F64 f64, I8 i8, U8 u8, I32 i32, U32 u32, I64 i64, U64 u64)
+    };
+    (@match $dtype:expr, $T:ident => $body:expr; $($name:ident $rust:ident),*) => {
+        match $dtype {
+            $($crate::DType::$name => { type $T = $crate::elements::$rust; $body })*
+        }
+    };
+}
+
 macro_rules! elements {
     ($($rust:ty => $dtype:ident),* $(,)?) => {
         $(
             impl sealed::Sealed for $rust {}
             impl Element for $rust { const DTYPE: DType = DType::$dtype; }
         )*
-        /// Runs `$body` with the type alias `$T` bound to the Rust type of a dtype: how code generic over
-        /// [`Element`] is entered from a dtype known only at run time.
-        #[macro_export]
-        macro_rules! with_element {
-            ($value:expr, $T:ident => $body:expr) => {
-                match $value {
-                    $( $crate::DType::$dtype => { type $T = $crate::elements::$rust; $body } )*
-                }
-            };
-        }
     };
 }
 
 elements! {
     f16 => F16, bf16 => Bf16, f32 => F32, f64 => F64, i8 => I8, u8 => U8, i32 => I32, u32 => U32, i64 => I64, u64 => U64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_sizes_and_types_agree() {
+        for &dtype in DType::ALL {
+            assert_eq!(dtype.name().parse(), Ok(dtype));
+            with_element!(dtype, T => {
+                assert_eq!(T::DTYPE, dtype);
+                assert_eq!(size_of::<T>() as u64, dtype.size());
+            });
+        }
+        assert_eq!("F32".parse::<DType>(), Err(UnknownDType));
+    }
 }

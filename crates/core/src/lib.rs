@@ -1,12 +1,43 @@
 //! The vocabulary of squall.
 
+pub mod args;
+pub mod buffer;
+pub mod device;
 pub mod diagnostic;
 pub mod dtype;
+pub mod element;
+pub mod grid;
+pub mod host_call;
+pub mod kernel;
+pub mod library_op;
+pub mod ops;
+pub mod param;
 pub mod reduce;
+pub mod registry;
+pub mod scalar;
+pub mod task;
+pub mod wait;
+pub mod world;
 
+pub use args::{Arg, Args, BoundRange};
+pub use buffer::{BufferDecl, BufferId, BufferRange, Download, Shape, Upload};
+pub use device::{
+    Backend, Capture, Device, DeviceError, DevicePtr, Memory, Progress, RawHandle, Stream, Work,
+};
 pub use diagnostic::{Code, Diagnostic, Label, Severity, Span};
 pub use dtype::{DType, Element};
+pub use grid::{Grid, GridError};
+pub use host_call::HostCall;
+pub use kernel::{Cover, CudaSource, HostKernel, KernelDef};
+pub use library_op::{
+    Abort, Connect, Exchange, Library, LibraryOp, Needs, OpCall, OpError, Prepare, Session,
+};
+pub use param::{Mode, ParamDef, ParamKind, Presence, Type};
 pub use reduce::ReduceOp;
+pub use registry::Registry;
+pub use scalar::Scalar;
+pub use task::{Access, ArgError, Description, Matched, Meeting, Message, Signature, Task};
+pub use world::{CommId, Part, World};
 
 /// The Rust types of [`DType`] under one path, for [`with_element!`].
 #[doc(hidden)]

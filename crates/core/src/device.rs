@@ -1,0 +1,156 @@
+//! Devices: the half of the traits that runs. A backend crate implements these and registers a [`Backend`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::args::{Arg, BoundRange};
+use crate::grid::Grid;
+use crate::kernel::KernelDef;
+
+/// An address in a device's memory; on a host device, in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DevicePtr(pub u64);
+
+/// A backend's handle as a plain word, with the api it belongs to (`"cuda"`, `"host"`): how an op library gets
+/// at a stream without knowing the backend's crate, and what the plugin ABI carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawHandle {
+    /// Whose handle it is.
+    pub api: &'static str,
+    /// Its value.
+    pub handle: u64,
+}
+
+/// Why a piece of work did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The plan group aborted it because of another rank or a deadline: this rank is released, not to blame.
+    #[error("released by an abort")]
+    Aborted,
+    /// The deadline given to a wait passed.
+    #[error("the deadline passed")]
+    Deadline,
+    /// The device's memory does not suffice.
+    #[error("out of memory: {bytes} bytes on {device}: {message}")]
+    OutOfMemory {
+        /// The device.
+        device: String,
+        /// What was asked for.
+        bytes: u64,
+        /// The backend's words.
+        message: String,
+    },
+    /// The device cannot do this at all; found when a plan is made.
+    #[error("{0}")]
+    Unsupported(String),
+    /// It failed; the backend's or the kernel's words.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// A kind of device that this build can use. Registered with [`crate::register_backend!`].
+///
+/// Called from any thread. Opening a backend must not touch a driver before it is asked for a device.
+pub trait Backend: Sync {
+    /// The kind, the part of a device's name before the colon: `"host"`, `"cuda"`.
+    fn kind(&self) -> &'static str;
+    /// The library that serves an op on these devices unless a task names another.
+    fn default_library(&self) -> &'static str;
+    /// Devices there are; `None` when any number can be made. Errs with what is missing and how to get it.
+    fn count(&self) -> Result<Option<u32>, DeviceError>;
+    /// Whether several ranks may share one device. Never for GPUs, where NCCL refuses it.
+    fn repeats(&self) -> bool;
+    /// Opens a device.
+    fn open(&self, index: u32) -> Result<Arc<dyn Device>, DeviceError>;
+    /// What was found on this machine, a line each, for `squall doctor`.
+    fn findings(&self) -> Vec<String>;
+}
+
+/// One device. Shared by the rank that runs on it and whoever made it; called from any thread.
+pub trait Device: Send + Sync {
+    /// The name: `cuda:0`, `host:1`.
+    fn id(&self) -> &str;
+    /// The backend's kind.
+    fn kind(&self) -> &'static str;
+    /// Whether its streams can capture a step and replay it.
+    fn captures(&self) -> bool;
+    /// Zeroed memory on the device, aligned to at least 256 bytes. Zero bytes are legal.
+    fn alloc(&self, bytes: u64) -> Result<Box<dyn Memory>, DeviceError>;
+    /// Zeroed memory that the host sees and the device reaches at full speed, for transfers.
+    fn alloc_staging(&self, bytes: u64) -> Result<Box<dyn Memory>, DeviceError>;
+    /// A new stream, to be used by the calling rank's thread alone.
+    fn stream(&self) -> Result<Box<dyn Stream>, DeviceError>;
+    /// Makes a kernel ready to launch: compiles it if need be and lays out its arguments, so that launching
+    /// allocates nothing. `args` stand in the order of the kernel's parameters and passed its checks.
+    ///
+    /// # Safety
+    /// The ranges in `args` must be memory of this device that outlives the work, and nothing but the stream
+    /// it is enqueued on may touch them while it runs.
+    unsafe fn kernel(
+        &self,
+        kernel: &'static KernelDef,
+        args: Vec<Arg<BoundRange>>,
+        grid: Grid,
+    ) -> Result<Box<dyn Work>, DeviceError>;
+}
+
+/// A piece of memory, freed on drop.
+pub trait Memory: Send {
+    /// Where it begins.
+    fn ptr(&self) -> DevicePtr;
+    /// Its size.
+    fn bytes(&self) -> u64;
+    /// Its contents, if the host can see them: always for staging memory.
+    fn host(&mut self) -> Option<&mut [u8]>;
+}
+
+/// What runs on a stream: a kernel, a batch of ops, a captured step.
+///
+/// Made ready when the plan is bound, which may allocate; enqueued by the rank's thread in every step, which
+/// may not. The work may be complete when `enqueue` returns (host) or not (CUDA).
+pub trait Work: Send {
+    /// Puts the work on the stream.
+    fn enqueue(&mut self, stream: &mut dyn Stream) -> Result<(), DeviceError>;
+}
+
+/// The in-order queue of one rank. Only its thread calls it.
+pub trait Stream: Send {
+    /// The backend's handle.
+    fn raw(&self) -> RawHandle;
+    /// Copies `bytes` bytes in stream order, between device memory and staging memory in any direction.
+    ///
+    /// # Safety
+    /// Both places must be memory of this stream's device or its staging memory, hold `bytes` bytes, not
+    /// overlap, and stay untouched by others until the stream has passed the copy.
+    unsafe fn copy(&mut self, dst: DevicePtr, src: DevicePtr, bytes: u64) -> Result<(), DeviceError>;
+    /// Sets the stream's progress word in stream order: so many tasks of the step are finished.
+    fn mark(&mut self, finished: u64) -> Result<(), DeviceError>;
+    /// The progress word, for any thread to read at any time.
+    fn progress(&self) -> Arc<dyn Progress>;
+    /// Waits until all that was enqueued is done, or until the deadline. The host's stream has nothing to wait for.
+    fn wait(&mut self, until: Option<Instant>) -> Result<(), DeviceError>;
+    /// Capture, where [`Device::captures`] says so.
+    fn capture(&mut self) -> Option<&mut dyn Capture>;
+}
+
+/// How far a stream has come.
+pub trait Progress: Send + Sync {
+    /// The value last marked that the stream has passed.
+    fn read(&self) -> u64;
+}
+
+impl Progress for AtomicU64 {
+    fn read(&self) -> u64 {
+        self.load(Ordering::Relaxed)
+    }
+}
+
+/// Records what is enqueued on a stream instead of running it.
+pub trait Capture {
+    /// Starts recording. Concerns the calling thread's stream alone.
+    fn begin(&mut self) -> Result<(), DeviceError>;
+    /// Ends recording. Enqueuing the result replays what was recorded, on the same memory.
+    fn end(&mut self) -> Result<Box<dyn Work>, DeviceError>;
+}

@@ -1,0 +1,172 @@
+//! Kernels: their descriptors, with a form for each kind of device.
+
+use crate::args::{Arg, Args};
+use crate::buffer::BufferRange;
+use crate::grid::Grid;
+use crate::host_call::HostCall;
+use crate::param::{Mode, ParamDef, ParamKind};
+use crate::task::{Access, ArgError, Description, Task};
+
+/// A kernel: what it takes, which grid it wants, and how each kind of device runs it. A constant of the crate
+/// that brings it, registered with [`crate::register_kernel!`].
+#[derive(Clone, Copy)]
+pub struct KernelDef {
+    /// The name in manifests.
+    pub name: &'static str,
+    /// One line for listings.
+    pub summary: &'static str,
+    /// The parameters.
+    pub params: &'static [ParamDef],
+    /// What the grid's threads must cover, axis by axis. Axes beyond these may have any length.
+    pub covers: &'static [Cover],
+    /// Pairs of a written and a read parameter that may be the very same range, since the kernel reads an
+    /// element only in the thread that writes it.
+    pub in_place: &'static [(&'static str, &'static str)],
+    /// Rules between the arguments, such as shapes that must agree.
+    pub check: fn(&Args<'_>) -> Result<(), ArgError>,
+    /// A manifest that runs it.
+    pub example: &'static str,
+    /// The form for host devices.
+    pub host: Option<&'static dyn HostKernel>,
+    /// The form for CUDA devices.
+    pub cuda: Option<CudaSource>,
+}
+
+/// What one axis of a kernel's grid must cover: at least so many threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cover {
+    /// The number of elements of a buffer argument.
+    Len(&'static str),
+    /// A size argument.
+    Size(&'static str),
+    /// The length of an axis of a buffer argument.
+    Dim(&'static str, usize),
+    /// Nothing: the kernel strides over its data.
+    Any,
+}
+
+/// A kernel in CUDA C++, compiled when a plan is bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CudaSource {
+    /// The source text.
+    pub source: &'static str,
+    /// The name of its `__global__` function.
+    pub entry: &'static str,
+}
+
+/// The host form of a kernel, generic over the dtypes its parameters allow.
+///
+/// Called on the rank's thread once a step, with arguments that passed the kernel's checks. It computes what
+/// the threads of the grid compute, and no more: elements beyond the grid stay as they were. It must not
+/// block, and returns a message when it cannot go on, which fails the rank.
+pub trait HostKernel: Send + Sync {
+    /// Runs the kernel to its end.
+    fn run(&self, call: &HostCall<'_>) -> Result<(), String>;
+}
+
+impl<F: Fn(&HostCall<'_>) -> Result<(), String> + Send + Sync> HostKernel for F {
+    fn run(&self, call: &HostCall<'_>) -> Result<(), String> {
+        self(call)
+    }
+}
+
+impl KernelDef {
+    /// A kernel without parameters, forms or rules: the base for struct update syntax.
+    pub const EMPTY: KernelDef = KernelDef {
+        name: "",
+        summary: "",
+        params: &[],
+        covers: &[],
+        in_place: &[],
+        check: |_| Ok(()),
+        example: "",
+        host: None,
+        cuda: None,
+    };
+
+    /// Whether there is a form for devices of this kind.
+    pub fn runs_on(&self, device_kind: &str) -> bool {
+        match device_kind {
+            "host" => self.host.is_some(),
+            "cuda" => self.cuda.is_some(),
+            _ => false,
+        }
+    }
+
+    /// How many threads each axis of the grid must have with these arguments.
+    pub fn required_threads(&self, args: &Args<'_>) -> [u64; 3] {
+        let mut required = [0; 3];
+        for (axis, cover) in required.iter_mut().zip(self.covers) {
+            *axis = match cover {
+                Cover::Len(param) => args.buffer(param).map_or(0, BufferRange::len),
+                Cover::Size(param) => args.size(param).unwrap_or(0),
+                Cover::Dim(param, dim) => {
+                    args.buffer(param).and_then(|range| range.shape.get(*dim).copied()).unwrap_or(0)
+                }
+                Cover::Any => 0,
+            };
+        }
+        required
+    }
+
+    /// The axes that `grid` does not cover, with what they must cover.
+    pub fn uncovered(&self, args: &Args<'_>, grid: &Grid) -> impl Iterator<Item = (usize, Cover, u64)> {
+        let (required, threads) = (self.required_threads(args), grid.threads());
+        let covers = self.covers;
+        // An empty range needs no thread on any axis.
+        let empty = required.iter().zip(covers).any(|(&need, cover)| need == 0 && *cover != Cover::Any);
+        (0..covers.len().min(3))
+            .filter(move |&axis| !empty && threads[axis] < required[axis])
+            .map(move |axis| (axis, covers[axis], required[axis]))
+    }
+}
+
+impl Task for KernelDef {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn summary(&self) -> &'static str {
+        self.summary
+    }
+
+    fn params(&self) -> &'static [ParamDef] {
+        self.params
+    }
+
+    fn example(&self) -> &'static str {
+        self.example
+    }
+
+    fn describe(&self, args: &Args<'_>) -> Result<Description, ArgError> {
+        (self.check)(args)?;
+        let mut accesses: Vec<Access> = Vec::new();
+        for (param, value) in self.params.iter().zip(args.values) {
+            let Arg::Buffer(range) = value else { continue };
+            let mode = match param.kind {
+                ParamKind::Buffer(mode, _) => mode,
+                _ => Mode::Read, // a scalar in a one-element buffer
+            };
+            let elements = range.offset..range.offset + range.len();
+            let pair = |a: &str, b: &str| self.in_place.contains(&(a, b)) || self.in_place.contains(&(b, a));
+            let same = accesses.iter_mut().find(|other| {
+                other.buffer == range.buffer && other.range == elements && pair(other.param, param.name)
+            });
+            match same {
+                // The in-place form: each element is read, then written.
+                Some(other) if other.mode.writes() || mode.writes() => other.mode = Mode::ReadWrite,
+                _ => accesses.push(Access { param: param.name, buffer: range.buffer, range: elements, mode }),
+            }
+        }
+        Ok(Description { accesses, meetings: Vec::new() })
+    }
+}
+
+impl std::fmt::Debug for KernelDef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KernelDef")
+            .field("name", &self.name)
+            .field("params", &self.params)
+            .finish_non_exhaustive()
+    }
+}

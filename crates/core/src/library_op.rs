@@ -1,0 +1,177 @@
+//! Library ops: calls into a library on the rank's stream, most of them between ranks.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::args::{Args, BoundRange};
+use crate::device::{Device, DeviceError, Work};
+use crate::dtype::DType;
+use crate::reduce::ReduceOp;
+use crate::task::{ArgError, Task};
+use crate::world::{CommId, World};
+
+/// An op as one library serves it on one kind of device: `all_reduce` by `nccl` on `cuda`.
+///
+/// The description half comes from [`Task`]; for an op of squall's own it is the contract in [`crate::ops`],
+/// which is the same for every library. Registered with [`crate::register_op!`].
+pub trait LibraryOp: Task {
+    /// The library's name, the same for all its ops on all devices.
+    fn library(&self) -> &'static str;
+    /// The kind of device it runs on.
+    fn device(&self) -> &'static str;
+    /// What it can do and what it asks of its arguments.
+    fn needs(&self) -> Needs;
+    /// Makes a batch ready to be enqueued step after step: may allocate, talk to the other ranks, open peer
+    /// access. `batch` is a group, or a lone op as a batch of one; all members are ops of this library, and
+    /// this is the first of them. Enqueuing the work lets all members progress jointly.
+    ///
+    /// Called on the rank's thread while its plan is bound, before any capture, in the same order on all
+    /// ranks of a communicator.
+    ///
+    /// # Safety
+    /// The ranges in the batch must be memory of `cx.device` that outlives the work, and nothing but the
+    /// stream it is enqueued on and the library itself may touch them while it runs.
+    unsafe fn prepare(&self, batch: &[OpCall<'_>], cx: &mut Prepare<'_>) -> Result<Box<dyn Work>, OpError>;
+}
+
+/// What an op of a library can do and what it asks of its arguments. Checked by `verify`, before any device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// Every range must begin at a multiple of so many bytes.
+    pub alignment: u64,
+    /// Every range must have a multiple of so many elements.
+    pub multiple: u64,
+    /// The dtypes it takes.
+    pub dtypes: &'static [DType],
+    /// The reductions it knows, for ops with a `reduce` argument.
+    pub reductions: &'static [ReduceOp],
+    /// Whether it may stand in a group with others of its library.
+    pub groups: bool,
+    /// Whether it may be captured and replayed.
+    pub captures: bool,
+    /// Whether all ranks must be of one process.
+    pub single_process: bool,
+}
+
+impl Needs {
+    /// An op that takes everything and can do everything, within and across processes.
+    pub const NONE: Needs = Needs {
+        alignment: 1,
+        multiple: 1,
+        dtypes: DType::ALL,
+        reductions: ReduceOp::ALL,
+        groups: true,
+        captures: true,
+        single_process: false,
+    };
+}
+
+/// One op of a batch, bound to a rank's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct OpCall<'a> {
+    /// The op.
+    pub op: &'static dyn LibraryOp,
+    /// The task's name, for messages.
+    pub task: &'a str,
+    /// The communicator it meets in.
+    pub comm: CommId,
+    /// Its arguments, and this rank's place in the communicator.
+    pub args: Args<'a, BoundRange>,
+}
+
+impl std::fmt::Debug for dyn LibraryOp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} by {} on {}", self.name(), self.library(), self.device())
+    }
+}
+
+/// Why a batch could not be made ready.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpError {
+    /// An argument breaks a rule that only the library knows.
+    #[error("{error}")]
+    Arg {
+        /// The member of the batch.
+        member: usize,
+        /// The rule.
+        error: ArgError,
+    },
+    /// The device or the library failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+/// What an op finds while it is made ready.
+pub struct Prepare<'a> {
+    /// This rank, of the world.
+    pub rank: u32,
+    /// All ranks and communicators.
+    pub world: &'a Arc<World>,
+    /// The rank's device.
+    pub device: &'a dyn Device,
+    /// What [`Library::connect`] made for this rank; `None` for an op whose library registered no connection.
+    pub session: Option<&'a mut (dyn Any + Send)>,
+    /// The way to other ranks for small values.
+    pub exchange: &'a dyn Exchange,
+    /// Set when the plan group aborts; work that waits for others polls it.
+    pub aborted: &'a Arc<dyn Abort>,
+    /// When to give up.
+    pub deadline: Instant,
+}
+
+/// A way for the ranks of a communicator, in this process or not, to tell each other small values while their
+/// plans are bound.
+pub trait Exchange: Send + Sync {
+    /// Gathers everyone's `mine`, ordered by rank in the communicator. Blocks until all ranks of `rank`'s part
+    /// of `comm` have called it, an abort, or the deadline.
+    fn all_gather(
+        &self,
+        comm: CommId,
+        rank: u32,
+        mine: &[u8],
+        deadline: Instant,
+    ) -> Result<Vec<Vec<u8>>, DeviceError>;
+}
+
+/// The handle that stops a library's work in flight. Apart from the plan, so that any thread can use it at any time.
+pub trait Abort: Send + Sync {
+    /// Stops. Never blocks, never runs on a thread whose stream is capturing. More calls change nothing.
+    fn abort(&self);
+    /// Whether it was stopped.
+    fn is_aborted(&self) -> bool;
+}
+
+/// A library that needs communicators of its own. Registered with [`crate::register_library!`].
+pub trait Library: Sync {
+    /// The name, as its ops give it.
+    fn name(&self) -> &'static str;
+    /// The kind of device.
+    fn device(&self) -> &'static str;
+    /// Makes the communicators for all ranks of this process at once: one session a rank of `cx.local`, in its order.
+    /// Called once a plan group, on one thread, before any rank prepares its ops.
+    fn connect(&self, cx: &Connect<'_>) -> Result<Vec<Session>, DeviceError>;
+}
+
+/// What a library finds when it connects.
+pub struct Connect<'a> {
+    /// All ranks and communicators.
+    pub world: &'a Arc<World>,
+    /// The communicators that ops of this library use somewhere in the job, ascending.
+    pub comms: &'a [CommId],
+    /// The ranks of this process, each with its device.
+    pub local: &'a [(u32, Arc<dyn Device>)],
+    /// The way to other ranks for small values.
+    pub exchange: &'a dyn Exchange,
+    /// When to give up.
+    pub deadline: Instant,
+}
+
+/// One rank's live communicators of one library.
+pub struct Session {
+    /// What the library's ops find again as [`Prepare::session`].
+    pub state: Box<dyn Any + Send>,
+    /// Stops all work of this rank in this library.
+    pub abort: Arc<dyn Abort>,
+}

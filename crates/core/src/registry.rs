@@ -1,0 +1,255 @@
+//! What this build offers: backends, libraries, kernels and ops, gathered from what is linked.
+
+use std::collections::BTreeMap;
+
+use crate::device::Backend;
+use crate::kernel::KernelDef;
+use crate::library_op::{Library, LibraryOp};
+use crate::ops::CONTRACTS;
+use crate::task::Task;
+
+/// Something that a crate brings. Made by the `register_…!` macros, gathered by `inventory`.
+#[doc(hidden)]
+pub struct Registration {
+    /// The crate and version that brings it.
+    pub origin: &'static str,
+    /// What it brings.
+    pub item: Item,
+}
+
+#[doc(hidden)]
+pub enum Item {
+    Backend(&'static dyn Backend),
+    Library(&'static dyn Library),
+    Kernel(&'static KernelDef),
+    Op(&'static dyn LibraryOp),
+}
+
+inventory::collect!(Registration);
+
+#[doc(hidden)]
+pub use inventory;
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! register_item {
+    ($kind:ident: $($item:expr),+ $(,)?) => {
+        $(
+            $crate::registry::inventory::submit! {
+                $crate::registry::Registration {
+                    origin: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")),
+                    item: $crate::registry::Item::$kind($item),
+                }
+            }
+        )+
+    };
+}
+
+/// Registers backends: `register_backend!(&HOST)`.
+#[macro_export]
+macro_rules! register_backend {
+    ($($item:expr),+ $(,)?) => { $crate::register_item!(Backend: $($item),+); };
+}
+
+/// Registers libraries that need communicators: `register_library!(&HOST_LIBRARY)`.
+#[macro_export]
+macro_rules! register_library {
+    ($($item:expr),+ $(,)?) => { $crate::register_item!(Library: $($item),+); };
+}
+
+/// Registers kernels: `register_kernel!(&SCALE, &ADD)`.
+#[macro_export]
+macro_rules! register_kernel {
+    ($($item:expr),+ $(,)?) => { $crate::register_item!(Kernel: $($item),+); };
+}
+
+/// Registers ops: `register_op!(&TOP_K)`.
+#[macro_export]
+macro_rules! register_op {
+    ($($item:expr),+ $(,)?) => { $crate::register_item!(Op: $($item),+); };
+}
+
+/// Two things of one name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} is registered twice: by {first} and by {second}")]
+pub struct Duplicate {
+    /// What it is, with its name.
+    pub what: String,
+    /// Who brought the first.
+    pub first: String,
+    /// Who brought the second.
+    pub second: String,
+}
+
+/// No op is served as asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpLookup {
+    /// Nothing of that name.
+    #[error("there is no op `{0}`")]
+    Unknown(String),
+    /// No library serves it there.
+    #[error("no library serves `{op}` on {device} devices")]
+    Unserved {
+        /// The op.
+        op: String,
+        /// The kind of device.
+        device: String,
+    },
+    /// Not that library.
+    #[error("the library `{library}` does not serve `{op}` on {device} devices; {served}")]
+    Library {
+        /// The op.
+        op: String,
+        /// The library asked for.
+        library: String,
+        /// The kind of device.
+        device: String,
+        /// Which do.
+        served: String,
+    },
+}
+
+/// An entry with who brought it.
+#[derive(Clone)]
+struct Entry<T> {
+    item: T,
+    origin: String,
+}
+
+/// What can be named in a job, in order of name. Made once, then only read.
+#[derive(Clone, Default)]
+pub struct Registry {
+    backends: BTreeMap<&'static str, Entry<&'static dyn Backend>>,
+    libraries: BTreeMap<(&'static str, &'static str), Entry<&'static dyn Library>>,
+    kernels: BTreeMap<&'static str, Entry<&'static KernelDef>>,
+    /// By op, device kind and library.
+    ops: BTreeMap<(&'static str, &'static str, &'static str), Entry<&'static dyn LibraryOp>>,
+}
+
+impl Registry {
+    /// All that is linked into this program. A crate that nothing refers to is not linked: name it with
+    /// `use squall_host_backend as _;`.
+    pub fn linked() -> Result<Registry, Duplicate> {
+        let mut registry = Registry::default();
+        // The linker's order is arbitrary; sorting by origin makes a duplicate's report repeatable.
+        let mut all: Vec<&Registration> = inventory::iter::<Registration>.into_iter().collect();
+        all.sort_by_key(|r| r.origin);
+        for registration in all {
+            registry.add(&registration.item, registration.origin)?;
+        }
+        Ok(registry)
+    }
+
+    /// Adds what a plugin brings.
+    pub fn add(&mut self, item: &Item, origin: &str) -> Result<(), Duplicate> {
+        fn put<K: Ord, T>(
+            map: &mut BTreeMap<K, Entry<T>>,
+            key: K,
+            item: T,
+            origin: &str,
+            what: impl FnOnce() -> String,
+        ) -> Result<(), Duplicate> {
+            let entry = Entry { item, origin: origin.to_string() };
+            match map.get(&key) {
+                Some(old) => Err(Duplicate { what: what(), first: old.origin.clone(), second: entry.origin }),
+                None => {
+                    map.insert(key, entry);
+                    Ok(())
+                }
+            }
+        }
+        match *item {
+            Item::Backend(b) => {
+                put(&mut self.backends, b.kind(), b, origin, || format!("the backend `{}`", b.kind()))
+            }
+            Item::Library(l) => put(&mut self.libraries, (l.name(), l.device()), l, origin, || {
+                format!("the library `{}` on {} devices", l.name(), l.device())
+            }),
+            Item::Kernel(k) => {
+                put(&mut self.kernels, k.name, k, origin, || format!("the kernel `{}`", k.name))
+            }
+            Item::Op(op) => put(&mut self.ops, (op.name(), op.device(), op.library()), op, origin, || {
+                format!("the op `{}` of the library `{}` on {} devices", op.name(), op.library(), op.device())
+            }),
+        }
+    }
+
+    /// The backends, by kind.
+    pub fn backends(&self) -> impl Iterator<Item = &'static dyn Backend> {
+        self.backends.values().map(|e| e.item)
+    }
+
+    /// The backend of that kind.
+    pub fn backend(&self, kind: &str) -> Option<&'static dyn Backend> {
+        self.backends.get(kind).map(|e| e.item)
+    }
+
+    /// The library of that name on that kind of device, if it needs communicators.
+    pub fn library(&self, name: &str, device: &str) -> Option<&'static dyn Library> {
+        self.libraries.values().map(|e| e.item).find(|l| l.name() == name && l.device() == device)
+    }
+
+    /// The kernels, by name, each with who brought it.
+    pub fn kernels(&self) -> impl Iterator<Item = (&'static KernelDef, &str)> {
+        self.kernels.values().map(|e| (e.item, e.origin.as_str()))
+    }
+
+    /// The kernel of that name.
+    pub fn kernel(&self, name: &str) -> Option<&'static KernelDef> {
+        self.kernels.get(name).map(|e| e.item)
+    }
+
+    /// The ops as libraries serve them, by op, device and library, each with who brought it.
+    pub fn ops(&self) -> impl Iterator<Item = (&'static dyn LibraryOp, &str)> {
+        self.ops.values().map(|e| (e.item, e.origin.as_str()))
+    }
+
+    /// The description of an op, whoever serves it.
+    pub fn contract(&self, name: &str) -> Option<&'static dyn Task> {
+        let own = CONTRACTS.iter().copied().find(|c| c.name() == name).map(|c| c as &'static dyn Task);
+        own.or_else(|| self.ops().map(|(op, _)| op as &'static dyn Task).find(|op| op.name() == name))
+    }
+
+    /// Every op's description, by name.
+    pub fn contracts(&self) -> Vec<&'static dyn Task> {
+        let mut all: BTreeMap<&str, &'static dyn Task> =
+            self.ops().map(|(op, _)| (op.name(), op as &'static dyn Task)).collect();
+        all.extend(CONTRACTS.iter().map(|&c| (c.name(), c as &'static dyn Task)));
+        all.into_values().collect()
+    }
+
+    /// The op `name` on devices of `device`'s kind, by `library` or else by the backend's default library, or else
+    /// by the only one that serves it.
+    pub fn op(
+        &self,
+        name: &str,
+        device: &str,
+        library: Option<&str>,
+    ) -> Result<&'static dyn LibraryOp, OpLookup> {
+        if self.contract(name).is_none() {
+            return Err(OpLookup::Unknown(name.to_string()));
+        }
+        let serving: Vec<_> =
+            self.ops().map(|(op, _)| op).filter(|op| op.name() == name && op.device() == device).collect();
+        if serving.is_empty() {
+            return Err(OpLookup::Unserved { op: name.to_string(), device: device.to_string() });
+        }
+        let wanted = library.or_else(|| self.backend(device).map(Backend::default_library));
+        if let Some(op) = serving.iter().find(|op| Some(op.library()) == wanted) {
+            return Ok(*op);
+        }
+        match (library, serving.as_slice()) {
+            (None, [only]) => Ok(*only),
+            _ => {
+                let names: Vec<String> = serving.iter().map(|op| format!("`{}`", op.library())).collect();
+                Err(OpLookup::Library {
+                    op: name.to_string(),
+                    library: wanted.unwrap_or("").to_string(),
+                    device: device.to_string(),
+                    served: format!("{} do", names.join(", ")),
+                })
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The description half of a task: what it takes, touches, and needs other ranks to do.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::args::Args;
+use crate::buffer::BufferId;
+use crate::dtype::DType;
+use crate::param::{Mode, ParamDef};
+
+/// What can stand in a task graph: a kernel or a library op.
+///
+/// Pure description, with no device: `verify`, `plan` and `list` read it on any machine, for every rank of
+/// any world. Called from any thread. [`crate::KernelDef`] implements it for kernels;
+/// [`crate::LibraryOp`] extends it with the half that runs.
+pub trait Task: Send + Sync {
+    /// The name in manifests, unique among kernels or among ops.
+    fn name(&self) -> &'static str;
+    /// One line for listings.
+    fn summary(&self) -> &'static str;
+    /// The parameters, in the order that arguments are kept.
+    fn params(&self) -> &'static [ParamDef];
+    /// A manifest that runs the task at any world, for listings and tests.
+    fn example(&self) -> &'static str;
+    /// What a task with these arguments touches and which other ranks it needs. The arguments fit the
+    /// parameters; what remains to be checked here are the rules between them, such as shapes that must agree.
+    fn describe(&self, args: &Args<'_>) -> Result<Description, ArgError>;
+}
+
+/// An argument breaks a rule of its task.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{param}`: {message}")]
+pub struct ArgError {
+    /// The parameter whose argument is at fault.
+    pub param: &'static str,
+    /// The rule, with the values in conflict.
+    pub message: String,
+    /// A concrete mend, if one is known.
+    pub help: Option<String>,
+}
+
+impl ArgError {
+    /// A broken rule.
+    pub fn new(param: &'static str, message: impl Into<String>) -> ArgError {
+        ArgError { param, message: message.into(), help: None }
+    }
+
+    /// Adds a mend.
+    pub fn with_help(mut self, help: impl Into<String>) -> ArgError {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+/// What one task touches and needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Description {
+    /// Ranges it reads and writes. Two that overlap, one of them written, make the task invalid: an in-place
+    /// form says what it does to each element once, as [`Mode::ReadWrite`] or by leaving its own block out.
+    pub accesses: Vec<Access>,
+    /// Its meetings with other ranks, in issue order. None for a kernel; two for `send_recv`.
+    pub meetings: Vec<Meeting>,
+}
+
+/// A range of a buffer that a task touches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The parameter through which it is touched.
+    pub param: &'static str,
+    /// The buffer.
+    pub buffer: BufferId,
+    /// The elements.
+    pub range: Range<u64>,
+    /// How.
+    pub mode: Mode,
+}
+
+/// Something that a rank cannot finish without other ranks of the task's communicator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Meeting {
+    /// All ranks of the communicator come together; what must be equal on all of them.
+    Collective(Signature),
+    /// Elements go to `peer`, a rank of the communicator.
+    Send(Message),
+    /// Elements come from `peer`.
+    Recv(Message),
+}
+
+/// One side of a point-to-point transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The other rank, in the communicator.
+    pub peer: u32,
+    /// Number of elements.
+    pub count: u64,
+    /// Their type.
+    pub dtype: DType,
+}
+
+/// What must be equal on all ranks of a collective: its op, and named values.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Signature {
+    /// The op.
+    pub op: &'static str,
+    /// The values, in the op's own order, the same names on every rank.
+    pub fields: Vec<(&'static str, Matched)>,
+}
+
+/// A value that must match across ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Matched {
+    /// A number of elements, a root, or another number.
+    Number(i128),
+    /// A dtype.
+    DType(DType),
+    /// A word such as a reduction.
+    Word(&'static str),
+}
+
+impl fmt::Display for Matched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Matched::Number(n) => write!(f, "{n}"),
+            Matched::DType(dtype) => write!(f, "{dtype}"),
+            Matched::Word(word) => write!(f, "{word}"),
+        }
+    }
+}
+
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.op)?;
+        for (index, (name, value)) in self.fields.iter().enumerate() {
+            write!(f, "{}{name} = {value}", if index == 0 { " " } else { ", " })?;
+        }
+        Ok(())
+    }
+}
