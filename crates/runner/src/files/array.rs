@@ -174,7 +174,8 @@ impl ArrayFile {
     /// Fortran order: the file's array is read whole, and its elements are picked one by one.
     fn copy_transposed(&mut self, slice: &Slice, out: &mut [u8]) -> Result<(), FileError> {
         let size = self.dtype.size() as usize;
-        let whole = self.shape.iter().fold(self.dtype.size(), |product, &length| product.saturating_mul(length));
+        let whole =
+            self.shape.iter().fold(self.dtype.size(), |product, &length| product.saturating_mul(length));
         let mut data = self.allocate(whole)?;
         self.reader
             .seek(SeekFrom::Start(self.layout.start))

@@ -185,6 +185,20 @@ impl fmt::Display for Shape<'_> {
     }
 }
 
+/// The beginning of a text from a file, harmless on a terminal.
+pub(crate) fn printable(text: &str) -> String {
+    const SHOWN: usize = 200;
+    let mut shown = String::new();
+    for (i, c) in text.chars().enumerate() {
+        match c {
+            _ if i == SHOWN => return shown + "…",
+            '\'' | '"' | '\\' => shown.push(c),
+            _ => shown.extend(c.escape_debug()),
+        }
+    }
+    shown
+}
+
 /// What there is instead: the likely name, then all names up to a limit.
 struct Present<'a>(&'a [String], &'a Option<String>);
 
@@ -193,14 +207,14 @@ impl fmt::Display for Present<'_> {
         const SHOWN: usize = 20;
         let Present(names, suggestion) = *self;
         if let Some(name) = suggestion {
-            write!(f, "did you mean `{name}`? ")?;
+            write!(f, "did you mean `{}`? ", printable(name))?;
         }
         if names.is_empty() {
             return f.write_str("it has none at all");
         }
         f.write_str("it has ")?;
         for (i, name) in names.iter().take(SHOWN).enumerate() {
-            write!(f, "{}`{name}`", if i == 0 { "" } else { ", " })?;
+            write!(f, "{}`{}`", if i == 0 { "" } else { ", " }, printable(name))?;
         }
         match names.len().checked_sub(SHOWN) {
             None | Some(0) => Ok(()),

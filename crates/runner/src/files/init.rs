@@ -2,10 +2,10 @@
 //!
 //! Every function makes `count` elements of `dtype`. A value that the dtype cannot hold is refused, with both.
 
-use squall_core::{DType, with_element};
+use squall_core::{DType, Scalar, with_element};
 
 use super::array::{Array, byte_length};
-use super::scalar::{Number, Scalar, ValueError};
+use super::exact::{Exact, Number, ValueError};
 
 /// A buffer's contents cannot be made.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -32,7 +32,9 @@ pub enum InitError {
         found: u64,
     },
     /// A random interval without a number of the dtype in it, or too wide.
-    #[error("{low} to {high} is no interval of {dtype}: the lower bound must lie below the upper one, at a finite distance")]
+    #[error(
+        "{low} to {high} is no interval of {dtype}: the lower bound must lie below the upper one, at a finite distance"
+    )]
     Interval {
         /// The lower bound.
         low: Scalar,
@@ -48,7 +50,9 @@ pub enum InitError {
         dtype: DType,
     },
     /// A normal distribution that is none.
-    #[error("no normal distribution has the mean {mean:?} and the standard deviation {std:?}: both must be finite, the latter not negative")]
+    #[error(
+        "no normal distribution has the mean {mean:?} and the standard deviation {std:?}: both must be finite, the latter not negative"
+    )]
     Normal {
         /// The mean.
         mean: f64,
@@ -68,7 +72,7 @@ pub enum InitError {
 /// The same value everywhere.
 pub fn fill(dtype: DType, count: u64, value: Scalar) -> Result<Vec<u8>, InitError> {
     with_element!(dtype, T => {
-        let value = T::from_scalar(value)?;
+        let value = T::from_exact(value.into())?;
         generate(count, |_| Ok::<T, InitError>(value))
     })
 }
@@ -79,12 +83,12 @@ pub fn fill_with<E: From<InitError>>(
     count: u64,
     mut value: impl FnMut(u64) -> Result<Scalar, E>,
 ) -> Result<Vec<u8>, E> {
-    with_element!(dtype, T => generate(count, |index| element::<T>(index, value(index)?).map_err(E::from)))
+    with_element!(dtype, T => generate(count, |index| Ok(element::<T>(index, value(index)?.into())?)))
 }
 
 /// Each element its own index: 0, 1, 2, … (rounded, in a floating-point type too short for it).
 pub fn iota(dtype: DType, count: u64) -> Result<Vec<u8>, InitError> {
-    fill_with(dtype, count, |index| Ok(Scalar::from(index)))
+    with_element!(dtype, T => generate(count, |index| element::<T>(index, Exact::Int(index.into()))))
 }
 
 /// The values of a list of `count`.
@@ -103,27 +107,27 @@ impl Array {
         if self.dtype == dtype {
             return Ok(self);
         }
-        let bytes = with_element!(self.dtype, From => {
-            let mut from = self.bytes.chunks_exact(size_of::<From>());
-            let count = from.len() as u64;
-            fill_with(dtype, count, |_| {
-                let chunk = from.next().ok_or(InitError::Count { expected: count, found: 0 })?;
-                Ok::<_, InitError>(bytemuck::pod_read_unaligned::<From>(chunk).to_scalar())
+        let bytes = with_element!(self.dtype, From => with_element!(dtype, To => {
+            let mut values = self.bytes.chunks_exact(size_of::<From>()).map(bytemuck::pod_read_unaligned::<From>);
+            let count = values.len() as u64;
+            let ended = InitError::Count { expected: count, found: 0 };
+            generate(count, |index| {
+                element::<To>(index, values.next().ok_or_else(|| ended.clone())?.to_exact())
             })?
-        });
+        }));
         Ok(Array { dtype, shape: self.shape, bytes })
     }
 }
 
 /// One element of many.
-pub(super) fn element<T: Number>(index: u64, value: Scalar) -> Result<T, InitError> {
-    T::from_scalar(value).map_err(|error| InitError::Element { index, error })
+pub(super) fn element<T: Number>(index: u64, value: Exact) -> Result<T, InitError> {
+    T::from_exact(value).map_err(|error| InitError::Element { index, error })
 }
 
 /// The bytes of `count` elements.
 pub(super) fn generate<T: Number, E: From<InitError>>(
     count: u64,
-    mut element: impl FnMut(u64) -> Result<T, E>,
+    element: impl FnMut(u64) -> Result<T, E>,
 ) -> Result<Vec<u8>, E> {
     let memory = InitError::Memory { count, dtype: T::DTYPE };
     let length = byte_length(T::DTYPE, &[count]).and_then(|bytes| usize::try_from(bytes).ok());
@@ -131,8 +135,8 @@ pub(super) fn generate<T: Number, E: From<InitError>>(
     if length.is_none_or(|length| bytes.try_reserve_exact(length).is_err()) {
         return Err(memory.into());
     }
-    for index in 0..count {
-        bytes.extend_from_slice(bytemuck::bytes_of(&element(index)?));
+    for value in (0..count).map(element) {
+        bytes.extend_from_slice(bytemuck::bytes_of(&value?));
     }
     Ok(bytes)
 }

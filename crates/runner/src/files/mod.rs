@@ -15,17 +15,17 @@
 
 mod array;
 mod error;
+mod exact;
 pub mod init;
 pub mod npy;
 pub mod output;
 pub mod png;
 pub mod random;
 pub mod safetensors;
-mod scalar;
 pub mod shard;
 #[cfg(test)]
 mod testing;
 
 pub use array::{Array, ArrayFile};
 pub use error::FileError;
-pub use scalar::{Scalar, ValueError};
+pub use exact::{Exact, ValueError};

@@ -18,11 +18,14 @@ use winnow::error::{ContextError, ErrMode, ParserError};
 use winnow::prelude::*;
 use winnow::token::{rest, take_till};
 
-use super::array::{ArrayFile, Layout, byte_length, open_regular};
-use super::error::Shape;
 use super::FileError;
+use super::array::{ArrayFile, Layout, byte_length, open_regular};
+use super::error::{Shape, printable};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// The shortest file: the magic, a version, a length, and a header of no more than `{}`.
+const MIN_FILE: u64 = 12;
 
 /// The longest header read, in bytes: all that version 1 can state. Later versions can state more, and use it only
 /// for types of very many fields.
@@ -35,26 +38,35 @@ const MAX_HEADER: u64 = 0xFFFF;
 pub fn open(path: &Path, expected: DType) -> Result<ArrayFile, FileError> {
     let (mut file, found) = open_regular(path)?;
     let malformed = |problem| FileError::Malformed { file: path.to_owned(), format: ".npy", problem };
-    let (length_at, header_at) = match preamble(&mut file, found).map_err(FileError::io("read", path))? {
-        Preamble::Version(1) => (2, 10),
-        Preamble::Version(2 | 3) => (4, 12),
-        Preamble::Version(other) => {
-            return Err(malformed(format!("it is of format version {other}; 1, 2 and 3 are known")));
+    if found < MIN_FILE {
+        return Err(malformed(format!("it has {found} bytes, the shortest such file {MIN_FILE}")));
+    }
+    let mut magic = [0; 8];
+    file.read_exact(&mut magic).map_err(FileError::io("read", path))?;
+    let (length_size, header_at) = match magic.strip_prefix(MAGIC) {
+        Some([1, 0]) => (2, 10),
+        Some([2 | 3, 0]) => (4, 12),
+        Some([major, minor]) => {
+            return Err(malformed(format!("it is of version {major}.{minor}; 1.0, 2.0 and 3.0 are known")));
         }
-        Preamble::Empty => return Err(malformed("it is empty".to_owned())),
-        Preamble::Foreign => return Err(malformed("it does not begin with \\x93NUMPY".to_owned())),
+        _ => {
+            return Err(malformed(format!(
+                "it begins with {}, not {}",
+                magic.escape_ascii(),
+                MAGIC.escape_ascii()
+            )));
+        }
     };
 
     let mut length = [0; 4];
-    if let Some(field) = length.get_mut(..length_at) {
+    if let Some(field) = length.get_mut(..length_size) {
         file.read_exact(field).map_err(FileError::io("read", path))?;
     }
     let length = u64::from(u32::from_le_bytes(length));
     let available = found.saturating_sub(header_at);
     if length > available.min(MAX_HEADER) {
         return Err(malformed(format!(
-            "its header claims {length} bytes, {} and at most {MAX_HEADER} are read",
-            format_args!("the file has {available} after it begins")
+            "its header claims {length} bytes, the file has {available} after it begins, and at most {MAX_HEADER} are read"
         )));
     }
     let mut text = vec![0; length as usize];
@@ -64,7 +76,7 @@ pub fn open(path: &Path, expected: DType) -> Result<ArrayFile, FileError> {
     let Some(header) = header else {
         return Err(malformed(format!(
             "its header is no dictionary of 'descr', 'fortran_order' and 'shape': {}",
-            excerpt(&text)
+            printable(String::from_utf8_lossy(&text).trim_end())
         )));
     };
     let unsupported = |found: &str, hint| {
@@ -75,7 +87,7 @@ pub fn open(path: &Path, expected: DType) -> Result<ArrayFile, FileError> {
     };
     let (dtype, big_endian) = match element_type(descr, expected) {
         Ok(element) => element,
-        Err(hint) => return unsupported(&excerpt(descr.as_bytes()), hint),
+        Err(hint) => return unsupported(&printable(descr), hint),
     };
 
     let start = header_at + length;
@@ -104,7 +116,8 @@ pub fn write_header(out: &mut dyn Write, dtype: DType, shape: &[u64]) -> io::Res
         DType::U8 | DType::U32 | DType::U64 => 'u',
     };
     let (size, shape) = (dtype.size(), Shape(shape));
-    let mut header = format!("{{'descr': '{order}{kind}{size}', 'fortran_order': False, 'shape': {shape}, }}");
+    let mut header =
+        format!("{{'descr': '{order}{kind}{size}', 'fortran_order': False, 'shape': {shape}, }}");
     let unpadded = MAGIC.len() + 4 + header.len() + 1;
     header.extend(std::iter::repeat_n(' ', unpadded.next_multiple_of(64) - unpadded));
     header.push('\n');
@@ -120,26 +133,6 @@ pub fn write_header(out: &mut dyn Write, dtype: DType, shape: &[u64]) -> io::Res
 pub fn write(out: &mut dyn Write, dtype: DType, shape: &[u64], bytes: &[u8]) -> io::Result<()> {
     write_header(out, dtype, shape)?;
     out.write_all(bytes)
-}
-
-/// How a file begins.
-enum Preamble {
-    Version(u8),
-    Empty,
-    Foreign,
-}
-
-fn preamble(file: &mut impl Read, length: u64) -> io::Result<Preamble> {
-    let mut bytes = [0; 8];
-    match length {
-        0 => return Ok(Preamble::Empty),
-        1..12 => return Ok(Preamble::Foreign),
-        _ => file.read_exact(&mut bytes)?,
-    }
-    Ok(match bytes.strip_prefix(MAGIC) {
-        Some(&[major, _minor]) => Preamble::Version(major),
-        _ => Preamble::Foreign,
-    })
 }
 
 /// The dtype and whether it is big-endian, or a hint what to do about a type that no buffer has.
@@ -177,21 +170,15 @@ fn element_type(descr: &str, expected: DType) -> Result<(DType, bool), &'static 
     }
 }
 
-/// The beginning of a piece of a file, safe to print.
-fn excerpt(bytes: &[u8]) -> String {
-    const SHOWN: usize = 100;
-    let mut text: String = bytes.escape_ascii().take(SHOWN).map(char::from).collect();
-    if bytes.len() > SHOWN {
-        text.push('…');
-    }
-    text
-}
-
 // The header's text: a Python dictionary of three known keys.
 
 #[derive(Debug, PartialEq)]
 enum Header<'s> {
-    Simple { descr: &'s str, fortran: bool, shape: Vec<u64> },
+    Simple {
+        descr: &'s str,
+        fortran: bool,
+        shape: Vec<u64>,
+    },
     /// The element is a record: its description is a list.
     Structured,
 }

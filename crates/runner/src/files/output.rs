@@ -20,6 +20,8 @@ use super::array::require_regular;
 /// A place for one file, checked and held ready. Dropping it leaves nothing behind but folders it had to make.
 #[derive(Debug)]
 pub struct Output {
+    /// As the user names it, for messages.
+    path: PathBuf,
     target: PathBuf,
     temporary: NamedTempFile,
 }
@@ -30,15 +32,16 @@ impl Output {
     /// Refuses a path that is a folder or another thing than a file, a file marked read-only, and a folder that
     /// does not let a file be made in it.
     pub fn prepare(path: &Path) -> Result<Output, FileError> {
-        let names_folder = path.as_os_str().to_string_lossy().ends_with(std::path::is_separator);
-        if names_folder || path.file_name().is_none() {
-            return Err(FileError::NoName { file: path.to_owned() });
-        }
         let target = follow(path)?;
+        let names_folder = path.as_os_str().to_string_lossy().ends_with(std::path::is_separator);
+        let (Some(name), false) = (target.file_name(), names_folder) else {
+            return Err(FileError::NoName { file: path.to_owned() });
+        };
         let folder = match target.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
+        let target = folder.join(name);
         fs::create_dir_all(folder).map_err(FileError::io("create the folder", folder))?;
         match fs::metadata(&target) {
             Ok(metadata) => {
@@ -51,20 +54,17 @@ impl Output {
             Err(error) => return Err(FileError::io("write", path)(error)),
         }
         let temporary = temporary_in(folder).map_err(FileError::io("create a file in", folder))?;
-        Ok(Output { target, temporary })
+        Ok(Output { path: path.to_owned(), target, temporary })
     }
 
     /// Calls `write` with the file, and puts it into its place if that succeeds.
-    pub fn commit(
-        mut self,
-        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-    ) -> Result<(), FileError> {
+    pub fn commit(mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), FileError> {
         let mut out = BufWriter::new(self.temporary.as_file_mut());
         let written = write(&mut out).and_then(|()| out.flush());
         // Not into_inner: a failed flush is reported once, and dropping the writer must not try again.
         let (file, _) = out.into_parts();
-        written.and_then(|()| file.sync_all()).map_err(FileError::io("write", &self.target))?;
-        self.temporary.persist(&self.target).map_err(|e| FileError::io("write", &self.target)(e.error))?;
+        written.and_then(|()| file.sync_all()).map_err(FileError::io("write", &self.path))?;
+        self.temporary.persist(&self.target).map_err(|e| FileError::io("write", &self.path)(e.error))?;
         Ok(())
     }
 }

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use squall_core::{DType, with_element};
 
-use super::scalar::{Number, Scalar};
+use super::error::Shape;
+use super::exact::{Exact, Number};
 
 /// The longest side that the format can state.
 const MAX_SIDE: u64 = (1 << 31) - 1;
@@ -15,13 +16,14 @@ const MAX_SIDE: u64 = (1 << 31) - 1;
 /// extremes and are black or white. Where all values are equal, all are black.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`] if [`check_shape`] refuses the shape or `bytes` is not an array of it.
+/// A [`PictureError`] as [`io::ErrorKind::InvalidInput`], or what `out` returns.
 pub fn write(out: &mut dyn Write, dtype: DType, shape: &[u64], bytes: &[u8]) -> io::Result<()> {
-    let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, why);
-    let (height, width) = check_shape(shape).map_err(|why| invalid(&why))?;
+    let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+    let (height, width) = check_shape(shape).map_err(invalid)?;
     let pixels = with_element!(dtype, T => greys::<T>(bytes));
-    if pixels.len() as u64 != u64::from(height) * u64::from(width) {
-        return Err(invalid("as many elements as pixels are needed"));
+    let (expected, found) = (u64::from(height) * u64::from(width), pixels.len() as u64);
+    if expected != found {
+        return Err(invalid(PictureError::Elements { expected, found }));
     }
     let mut encoder = png::Encoder::new(out, width, height);
     encoder.set_color(png::ColorType::Grayscale);
@@ -31,54 +33,76 @@ pub fn write(out: &mut dyn Write, dtype: DType, shape: &[u64], bytes: &[u8]) -> 
     Ok(writer.finish()?)
 }
 
-/// The height and width of the picture of an array, or why it has none: for a check before the run.
-pub fn check_shape(shape: &[u64]) -> Result<(u32, u32), String> {
-    let found = super::error::Shape(shape);
+/// An array is no picture.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PictureError {
+    /// Not 2-D.
+    #[error("a picture has 2 axes, an array of shape {} has {}", Shape(shape), shape.len())]
+    Axes {
+        /// The array's shape.
+        shape: Vec<u64>,
+    },
+    /// Empty, or too large for the format.
+    #[error("a picture's sides are 1 to {MAX_SIDE} pixels, the array's shape is {}", Shape(shape))]
+    Side {
+        /// The array's shape.
+        shape: Vec<u64>,
+    },
+    /// Too few or too many elements for the shape.
+    #[error("{expected} elements are needed for the picture, {found} are given")]
+    Elements {
+        /// Pixels.
+        expected: u64,
+        /// Elements.
+        found: u64,
+    },
+}
+
+/// The height and width of an array's picture, or why it has none: for a check before the run.
+pub fn check_shape(shape: &[u64]) -> Result<(u32, u32), PictureError> {
     match *shape {
         [height @ 1..=MAX_SIDE, width @ 1..=MAX_SIDE] => Ok((height as u32, width as u32)),
-        [_, _] => Err(format!("a picture's sides are 1 to {MAX_SIDE} pixels, the shape is {found}")),
-        _ => Err(format!("a picture has 2 axes, the shape is {found}")),
+        [_, _] => Err(PictureError::Side { shape: shape.to_vec() }),
+        _ => Err(PictureError::Axes { shape: shape.to_vec() }),
     }
 }
 
 fn greys<T: Number>(bytes: &[u8]) -> Vec<u8> {
     let values = || {
-        bytes.chunks_exact(size_of::<T>()).map(|chunk| bytemuck::pod_read_unaligned::<T>(chunk).to_scalar())
+        bytes.chunks_exact(size_of::<T>()).map(|chunk| bytemuck::pod_read_unaligned::<T>(chunk).to_exact())
     };
-    let (mut ints, mut floats) = (None, None);
-    for value in values() {
-        match value {
-            Scalar::Int(v) => {
-                let (low, high) = ints.unwrap_or((v, v));
-                ints = Some((v.min(low), v.max(high)));
-            }
-            Scalar::Float(v) if v.is_finite() => {
-                let (low, high) = floats.unwrap_or((v, v));
-                floats = Some((v.min(low), v.max(high)));
-            }
-            Scalar::Float(_) => {}
-        }
-    }
-    let (low, high) = ints.unwrap_or((0, 0));
-    let (float_low, float_high) = floats.unwrap_or((0.0, 0.0));
-    values()
-        .map(|value| match value {
-            Scalar::Int(v) => grey_of_int(v, low, high),
-            Scalar::Float(v) => grey_of_float(v, float_low, float_high),
-        })
-        .collect()
+    let ints =
+        extremes(values().filter_map(|value| if let Exact::Int(value) = value { Some(value) } else { None }));
+    let floats = extremes(values().filter_map(|value| match value {
+        Exact::Float(value) if value.is_finite() => Some(value),
+        _ => None,
+    }));
+    let grey = |value| match value {
+        Exact::Int(value) => grey_of_int(value, ints.unwrap_or_default()),
+        Exact::Float(value) => grey_of_float(value, floats.unwrap_or_default()),
+    };
+    values().map(grey).collect()
 }
 
-/// Exact, since neighbours among large 64-bit integers are one f64.
-fn grey_of_int(value: i128, low: i128, high: i128) -> u8 {
+fn extremes<V: PartialOrd + Copy>(values: impl Iterator<Item = V>) -> Option<(V, V)> {
+    values.fold(None, |so_far, value| {
+        let (low, high) = so_far.unwrap_or((value, value));
+        Some((if value < low { value } else { low }, if value > high { value } else { high }))
+    })
+}
+
+/// Exact, since a large 64-bit integer and its neighbours are one f64.
+fn grey_of_int(value: i128, (low, high): (i128, i128)) -> u8 {
     let span = (high - low).max(1);
     (((value - low) * 255 + span / 2) / span) as u8
 }
 
-fn grey_of_float(value: f64, low: f64, high: f64) -> u8 {
-    // Halves, for the difference of the largest f64s.
-    let span = high / 2.0 - low / 2.0;
-    let part = if span > 0.0 || value.is_infinite() { (value / 2.0 - low / 2.0) / span } else { 0.0 };
+fn grey_of_float(value: f64, (low, high): (f64, f64)) -> u8 {
+    // The largest f64s are more than an f64 apart.
+    let scale = if (high - low).is_finite() { 1.0 } else { 0.5 };
+    let (above, span) = (value * scale - low * scale, high * scale - low * scale);
+    let part = if above == 0.0 { 0.0 } else { above / span };
     (part.clamp(0.0, 1.0) * 255.0).round() as u8 // a NaN becomes 0
 }
 

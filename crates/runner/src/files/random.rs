@@ -7,11 +7,11 @@
 //! test vectors, because `rand_distr` lets a distribution's values change between releases, and the standard
 //! library's logarithm and cosine differ between platforms; `libm`'s do not.
 
-use squall_core::{DType, with_element};
 use siphasher::sip::SipHasher24;
+use squall_core::{DType, Scalar, with_element};
 
+use super::exact::{Exact, Number};
 use super::init::{InitError, element, generate};
-use super::scalar::{Number, Scalar};
 
 /// The random numbers of one buffer on one rank.
 #[derive(Clone, Copy, Debug)]
@@ -37,26 +37,42 @@ impl Stream {
 /// Evenly distributed in `low..high`: floating-point numbers, or whole numbers for an integer dtype.
 ///
 /// The bounds are rounded to the dtype first; `high` itself is never drawn.
-pub fn uniform(dtype: DType, count: u64, low: Scalar, high: Scalar, stream: &Stream) -> Result<Vec<u8>, InitError> {
+pub fn uniform(
+    dtype: DType,
+    count: u64,
+    low: Scalar,
+    high: Scalar,
+    stream: &Stream,
+) -> Result<Vec<u8>, InitError> {
     with_element!(dtype, T => {
-        let empty = InitError::Interval { low, high, dtype };
-        // The upper bound of an integer range may be one more than the largest integer.
-        match (T::from_scalar(low)?.to_scalar(), T::from_scalar(high).map_or(high, T::to_scalar)) {
-            (Scalar::Int(low), Scalar::Int(high)) => {
-                let width = high.checked_sub(low).filter(|width| *width > 0 && *width <= 1 << 64);
-                let Some(width) = width else { return Err(empty) };
+        let first = T::from_exact(low.into())?.to_exact();
+        let end = match T::from_exact(high.into()) {
+            Ok(end) => end.to_exact(),
+            Err(error) => one_past_all::<T>(high.into()).ok_or(error)?,
+        };
+        match (first, end) {
+            (Exact::Int(first), Exact::Int(end)) if first < end => {
+                let width = end.abs_diff(first); // at most 2^64
                 generate(count, |index| {
                     let [word, _] = stream.words(index, 0);
-                    let step = (u128::from(word) * width as u128) >> 64;
-                    element::<T>(index, Scalar::Int(low + step as i128))
+                    let step = (u128::from(word) * width) >> 64;
+                    element::<T>(index, Exact::Int(first + step as i128))
                 })
             }
-            (Scalar::Float(low), Scalar::Float(high)) if low < high && (high - low).is_finite() => {
-                generate(count, |index| between::<T>(index, low, high, stream))
+            (Exact::Float(first), Exact::Float(end)) if first < end && (end - first).is_finite() => {
+                generate(count, |index| between::<T>(index, first, end, stream))
             }
-            _ => Err(empty),
+            _ => Err(InitError::Interval { low, high, dtype }),
         }
     })
+}
+
+/// The number after the dtype's largest, which no element can be but an interval can end at.
+fn one_past_all<T: Number>(end: Exact) -> Option<Exact> {
+    match end {
+        Exact::Int(whole) => T::from_exact(Exact::Int(whole - 1)).is_ok().then_some(end),
+        Exact::Float(_) => None,
+    }
 }
 
 /// One floating-point number in `low..high`, both of them numbers of the dtype.
@@ -64,12 +80,12 @@ fn between<T: Number>(index: u64, low: f64, high: f64, stream: &Stream) -> Resul
     // Rounding to the dtype can reach `high`; such a draw is made again. Each attempt has an even chance at least.
     for draw in 0..100 {
         let [word, _] = stream.words(index, draw);
-        let value = element::<T>(index, Scalar::Float(low + unit(word) * (high - low)))?;
-        if value.to_scalar() != Scalar::Float(high) {
+        let value = element::<T>(index, Exact::Float(low + unit(word) * (high - low)))?;
+        if matches!(value.to_exact(), Exact::Float(value) if value < high) {
             return Ok(value);
         }
     }
-    element(index, Scalar::Float(low))
+    element(index, Exact::Float(low))
 }
 
 /// Normally distributed (Box–Muller). For floating-point dtypes.
@@ -85,7 +101,7 @@ pub fn normal(dtype: DType, count: u64, mean: f64, std: f64, stream: &Stream) ->
         // 1 - unit is never 0, so that the logarithm is finite.
         let radius = (-2.0 * libm::log(1.0 - unit(radius))).sqrt();
         let angle = std::f64::consts::TAU * unit(angle);
-        element::<T>(index, Scalar::Float(mean + std * (radius * libm::cos(angle))))
+        element::<T>(index, Exact::Float(mean + std * (radius * libm::cos(angle))))
     }))
 }
 

@@ -11,6 +11,7 @@ use squall_core::DType;
 
 use super::FileError;
 use super::array::{ArrayFile, Layout, open_regular, zeroed};
+use super::error::printable;
 
 /// Bytes of the header's length, which come first.
 const PREFIX: u64 = 8;
@@ -23,7 +24,9 @@ pub fn open(path: &Path, tensor: &str) -> Result<ArrayFile, FileError> {
     let (mut file, found) = open_regular(path)?;
     let malformed = |problem| FileError::Malformed { file: path.to_owned(), format: ".safetensors", problem };
     let Some(available) = found.checked_sub(PREFIX) else {
-        return Err(malformed(format!("it has {found} bytes, and its first {PREFIX} tell its header's length")));
+        return Err(malformed(format!(
+            "it has {found} bytes, and its first {PREFIX} tell its header's length"
+        )));
     };
     let mut length = [0; PREFIX as usize];
     file.read_exact(&mut length).map_err(FileError::io("read", path))?;
@@ -36,11 +39,15 @@ pub fn open(path: &Path, tensor: &str) -> Result<ArrayFile, FileError> {
     let mut text = zeroed(length).ok_or(FileError::Memory { file: path.to_owned(), bytes: length })?;
     file.read_exact(&mut text).map_err(FileError::io("read", path))?;
     // Deserializing proves that the tensors lie end to end, each as long as its shape and type say.
-    let metadata: Metadata = serde_json::from_slice(&text).map_err(|e| malformed(e.to_string()))?;
+    let metadata: Metadata =
+        serde_json::from_slice(&text).map_err(|e| malformed(printable(&e.to_string())))?;
 
     let data = found - PREFIX - length;
     if metadata.data_len() as u64 != data {
-        return Err(malformed(format!("its tensors have {} bytes, the file has {data} for them", metadata.data_len())));
+        return Err(malformed(format!(
+            "its tensors have {} bytes, the file has {data} for them",
+            metadata.data_len()
+        )));
     }
     let Some(info) = metadata.info(tensor) else {
         return Err(unknown(path, tensor, &metadata));
@@ -48,7 +55,11 @@ pub fn open(path: &Path, tensor: &str) -> Result<ArrayFile, FileError> {
     let dtype = match element_type(info.dtype) {
         Ok(dtype) => dtype,
         Err(hint) => {
-            return Err(FileError::Unsupported { file: path.to_owned(), found: info.dtype.to_string(), hint });
+            return Err(FileError::Unsupported {
+                file: path.to_owned(),
+                found: info.dtype.to_string(),
+                hint,
+            });
         }
     };
     let shape = info.shape.iter().map(|&length| length as u64).collect();

@@ -6,40 +6,31 @@
 use std::fmt;
 
 use half::{bf16, f16};
-use squall_core::{DType, Element};
+use squall_core::{DType, Element, Scalar};
 
-/// A number before it has a dtype. Every element of every dtype is one exactly.
+/// The value of an element of any dtype, exactly. Wider than a [`Scalar`], which has no `u64` beyond `i64`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Scalar {
+pub enum Exact {
     /// A whole number.
     Int(i128),
     /// A floating-point number.
     Float(f64),
 }
 
-impl From<i64> for Scalar {
-    fn from(value: i64) -> Scalar {
-        Scalar::Int(value.into())
+impl From<Scalar> for Exact {
+    fn from(value: Scalar) -> Exact {
+        match value {
+            Scalar::Int(value) => Exact::Int(value.into()),
+            Scalar::Float(value) => Exact::Float(value),
+        }
     }
 }
 
-impl From<u64> for Scalar {
-    fn from(value: u64) -> Scalar {
-        Scalar::Int(value.into())
-    }
-}
-
-impl From<f64> for Scalar {
-    fn from(value: f64) -> Scalar {
-        Scalar::Float(value)
-    }
-}
-
-impl fmt::Display for Scalar {
+impl fmt::Display for Exact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Scalar::Int(value) => value.fmt(f),
-            Scalar::Float(value) => fmt::Debug::fmt(value, f), // 1e300, not three hundred digits
+            Exact::Int(value) => value.fmt(f),
+            Exact::Float(value) => fmt::Debug::fmt(value, f), // 1e300, not three hundred digits
         }
     }
 }
@@ -52,7 +43,7 @@ pub enum ValueError {
     #[error("{value} is not a whole number, as {dtype} needs")]
     NotWhole {
         /// The value.
-        value: Scalar,
+        value: Exact,
         /// The dtype.
         dtype: DType,
     },
@@ -60,7 +51,7 @@ pub enum ValueError {
     #[error("{value} is out of range for {dtype}")]
     OutOfRange {
         /// The value.
-        value: Scalar,
+        value: Exact,
         /// The dtype.
         dtype: DType,
     },
@@ -69,27 +60,27 @@ pub enum ValueError {
 /// An [`Element`] as a number.
 pub(crate) trait Number: Element {
     /// The element for a value, or the reason that there is none.
-    fn from_scalar(value: Scalar) -> Result<Self, ValueError>;
+    fn from_exact(value: Exact) -> Result<Self, ValueError>;
     /// The element's value, exactly.
-    fn to_scalar(self) -> Scalar;
+    fn to_exact(self) -> Exact;
 }
 
 macro_rules! integers {
     ($($T:ty),*) => {$(
         impl Number for $T {
-            fn from_scalar(value: Scalar) -> Result<Self, ValueError> {
+            fn from_exact(value: Exact) -> Result<Self, ValueError> {
                 let dtype = Self::DTYPE;
                 let whole = match value {
-                    Scalar::Int(whole) => whole,
+                    Exact::Int(whole) => whole,
                     // Saturates, far beyond any integer dtype.
-                    Scalar::Float(float) if float.fract() == 0.0 => float as i128,
-                    Scalar::Float(_) => return Err(ValueError::NotWhole { value, dtype }),
+                    Exact::Float(float) if float.fract() == 0.0 => float as i128,
+                    Exact::Float(_) => return Err(ValueError::NotWhole { value, dtype }),
                 };
                 Self::try_from(whole).map_err(|_| ValueError::OutOfRange { value, dtype })
             }
 
-            fn to_scalar(self) -> Scalar {
-                Scalar::Int(self.into())
+            fn to_exact(self) -> Exact {
+                Exact::Int(self.into())
             }
         }
     )*};
@@ -100,10 +91,10 @@ integers!(i8, u8, i32, u32, i64, u64);
 macro_rules! floats {
     ($($T:ty: |$int:ident| $from_int:expr, |$float:ident| $from_float:expr;)*) => {$(
         impl Number for $T {
-            fn from_scalar(value: Scalar) -> Result<Self, ValueError> {
+            fn from_exact(value: Exact) -> Result<Self, ValueError> {
                 let (element, finite) = match value {
-                    Scalar::Int($int) => ($from_int, true),
-                    Scalar::Float($float) => ($from_float, $float.is_finite()),
+                    Exact::Int($int) => ($from_int, true),
+                    Exact::Float($float) => ($from_float, $float.is_finite()),
                 };
                 if finite && !element.is_finite() {
                     return Err(ValueError::OutOfRange { value, dtype: Self::DTYPE });
@@ -111,8 +102,8 @@ macro_rules! floats {
                 Ok(element)
             }
 
-            fn to_scalar(self) -> Scalar {
-                Scalar::Float(self.into())
+            fn to_exact(self) -> Exact {
+                Exact::Float(self.into())
             }
         }
     )*};
@@ -160,8 +151,8 @@ mod tests {
 
     use super::*;
 
-    fn convert(value: impl Into<Scalar>, dtype: DType) -> Result<Scalar, ValueError> {
-        with_element!(dtype, T => T::from_scalar(value.into()).map(Number::to_scalar))
+    fn convert(value: impl Into<Scalar>, dtype: DType) -> Result<Exact, ValueError> {
+        with_element!(dtype, T => T::from_exact(value.into().into()).map(Number::to_exact))
     }
 
     #[test]
@@ -176,11 +167,11 @@ mod tests {
         ] {
             with_element!(dtype, T => {
                 for inside in [low, high] {
-                    assert_eq!(T::from_scalar(Scalar::Int(inside)).unwrap().to_scalar(), Scalar::Int(inside));
+                    assert_eq!(T::from_exact(Exact::Int(inside)).unwrap().to_exact(), Exact::Int(inside));
                 }
                 for outside in [low - 1, high + 1] {
-                    let value = Scalar::Int(outside);
-                    assert_eq!(T::from_scalar(value), Err(ValueError::OutOfRange { value, dtype }));
+                    let value = Exact::Int(outside);
+                    assert_eq!(T::from_exact(value), Err(ValueError::OutOfRange { value, dtype }));
                 }
             });
         }
@@ -188,9 +179,12 @@ mod tests {
 
     #[test]
     fn whole_floats_become_integers() {
-        assert_eq!(convert(2.0, DType::I32), Ok(Scalar::Int(2)));
-        assert_eq!(convert(-0.0, DType::U8), Ok(Scalar::Int(0)));
-        assert_eq!(convert(2.5, DType::I32).unwrap_err().to_string(), "2.5 is not a whole number, as i32 needs");
+        assert_eq!(convert(2.0, DType::I32), Ok(Exact::Int(2)));
+        assert_eq!(convert(-0.0, DType::U8), Ok(Exact::Int(0)));
+        assert_eq!(
+            convert(2.5, DType::I32).unwrap_err().to_string(),
+            "2.5 is not a whole number, as i32 needs"
+        );
         assert_eq!(convert(300.0, DType::U8).unwrap_err().to_string(), "300.0 is out of range for u8");
         assert_eq!(convert(1e300, DType::U64).unwrap_err().to_string(), "1e300 is out of range for u64");
         for odd in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
@@ -201,10 +195,10 @@ mod tests {
     #[test]
     fn floats_keep_infinities_and_refuse_to_make_them() {
         for &dtype in DType::FLOATS {
-            assert_eq!(convert(f64::INFINITY, dtype), Ok(Scalar::Float(f64::INFINITY)));
-            assert!(matches!(convert(f64::NAN, dtype), Ok(Scalar::Float(nan)) if nan.is_nan()));
+            assert_eq!(convert(f64::INFINITY, dtype), Ok(Exact::Float(f64::INFINITY)));
+            assert!(matches!(convert(f64::NAN, dtype), Ok(Exact::Float(nan)) if nan.is_nan()));
         }
-        assert_eq!(convert(65519.0, DType::F16), Ok(Scalar::Float(65504.0)));
+        assert_eq!(convert(65519.0, DType::F16), Ok(Exact::Float(65504.0)));
         assert_eq!(convert(65520, DType::F16).unwrap_err().to_string(), "65520 is out of range for f16");
         assert_eq!(convert(1e39, DType::F32).unwrap_err().to_string(), "1e39 is out of range for f32");
         assert_eq!(convert(3.4e38, DType::Bf16).unwrap_err().to_string(), "3.4e38 is out of range for bf16");
@@ -214,27 +208,27 @@ mod tests {
     fn halves_are_rounded_once() {
         // Just above the tie between 1 and the next number: nearest f32 is the tie itself.
         let f16_tie = 1.0 + 2f64.powi(-11);
-        assert_eq!(convert(f16_tie, DType::F16), Ok(Scalar::Float(1.0)));
-        assert_eq!(convert(f16_tie + 2f64.powi(-40), DType::F16), Ok(Scalar::Float(1.0 + 2f64.powi(-10))));
+        assert_eq!(convert(f16_tie, DType::F16), Ok(Exact::Float(1.0)));
+        assert_eq!(convert(f16_tie + 2f64.powi(-40), DType::F16), Ok(Exact::Float(1.0 + 2f64.powi(-10))));
         let bf16_tie = 1.0 + 2f64.powi(-8);
-        assert_eq!(convert(bf16_tie, DType::Bf16), Ok(Scalar::Float(1.0)));
-        assert_eq!(convert(bf16_tie + 2f64.powi(-40), DType::Bf16), Ok(Scalar::Float(1.0 + 2f64.powi(-7))));
+        assert_eq!(convert(bf16_tie, DType::Bf16), Ok(Exact::Float(1.0)));
+        assert_eq!(convert(bf16_tie + 2f64.powi(-40), DType::Bf16), Ok(Exact::Float(1.0 + 2f64.powi(-7))));
         let odd_tie = 1.0 + 3.0 * 2f64.powi(-8);
-        assert_eq!(convert(odd_tie - 2f64.powi(-40), DType::Bf16), Ok(Scalar::Float(1.0 + 2f64.powi(-7))));
+        assert_eq!(convert(odd_tie - 2f64.powi(-40), DType::Bf16), Ok(Exact::Float(1.0 + 2f64.powi(-7))));
         let int_tie = (1i64 << 60) + (1 << 52);
-        assert_eq!(convert(int_tie, DType::Bf16), Ok(Scalar::Float(2f64.powi(60))));
-        assert_eq!(convert(int_tie + 1, DType::Bf16), Ok(Scalar::Float(2f64.powi(60) + 2f64.powi(53))));
-        assert_eq!(convert(-int_tie - 1, DType::Bf16), Ok(Scalar::Float(-2f64.powi(60) - 2f64.powi(53))));
+        assert_eq!(convert(int_tie, DType::Bf16), Ok(Exact::Float(2f64.powi(60))));
+        assert_eq!(convert(int_tie + 1, DType::Bf16), Ok(Exact::Float(2f64.powi(60) + 2f64.powi(53))));
+        assert_eq!(convert(-int_tie - 1, DType::Bf16), Ok(Exact::Float(-2f64.powi(60) - 2f64.powi(53))));
     }
 
     #[test]
     fn the_smallest_halves() {
         let least = 2f64.powi(-24);
-        assert_eq!(convert(least / 2.0, DType::F16), Ok(Scalar::Float(0.0)));
-        assert_eq!(convert(least / 2.0 * 1.000001, DType::F16), Ok(Scalar::Float(least)));
+        assert_eq!(convert(least / 2.0, DType::F16), Ok(Exact::Float(0.0)));
+        assert_eq!(convert(least / 2.0 * 1.000001, DType::F16), Ok(Exact::Float(least)));
         assert_eq!(convert(-1e-300, DType::F16).unwrap().to_string(), "-0.0");
         let least = 2f64.powi(-133);
-        assert_eq!(convert(least / 2.0 * (1.0 + f64::EPSILON), DType::Bf16), Ok(Scalar::Float(least)));
+        assert_eq!(convert(least / 2.0 * (1.0 + f64::EPSILON), DType::Bf16), Ok(Exact::Float(least)));
     }
 
     proptest! {
@@ -244,7 +238,7 @@ mod tests {
             let value = (1.0 + (bits >> 12) as f64 * 2f64.powi(-52)) * 2f64.powi(exponent - (bits & 1) as i32);
             prop_assume!(value < 65504.0);
             for dtype in [DType::F16, DType::Bf16] {
-                let Ok(Scalar::Float(got)) = convert(value, dtype) else { panic!("{value} {dtype}") };
+                let Ok(Exact::Float(got)) = convert(value, dtype) else { panic!("{value} {dtype}") };
                 let (below, above) = match dtype {
                     DType::F16 => {
                         let bits = f16::from_f64(got).to_bits();
