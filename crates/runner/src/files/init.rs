@@ -93,12 +93,11 @@ pub fn iota(dtype: DType, count: u64) -> Result<Vec<u8>, InitError> {
 
 /// The values of a list of `count`.
 pub fn values(dtype: DType, count: u64, values: &[Scalar]) -> Result<Vec<u8>, InitError> {
-    let wrong_length = || InitError::Count { expected: count, found: values.len() as u64 };
-    if values.len() as u64 != count {
-        return Err(wrong_length());
+    let found = values.len() as u64;
+    if found != count {
+        return Err(InitError::Count { expected: count, found });
     }
-    let mut values = values.iter();
-    fill_with(dtype, count, |_| values.next().copied().ok_or_else(wrong_length))
+    with_element!(dtype, T => collect(count, values.iter().zip(0..).map(|(&value, i)| element::<T>(i, value.into()))))
 }
 
 impl Array {
@@ -108,12 +107,8 @@ impl Array {
             return Ok(self);
         }
         let bytes = with_element!(self.dtype, From => with_element!(dtype, To => {
-            let mut values = self.bytes.chunks_exact(size_of::<From>()).map(bytemuck::pod_read_unaligned::<From>);
-            let count = values.len() as u64;
-            let ended = InitError::Count { expected: count, found: 0 };
-            generate(count, |index| {
-                element::<To>(index, values.next().ok_or_else(|| ended.clone())?.to_exact())
-            })?
+            let values = self.bytes.chunks_exact(size_of::<From>()).map(bytemuck::pod_read_unaligned::<From>);
+            collect(values.len() as u64, values.zip(0..).map(|(value, i)| element::<To>(i, value.to_exact())))?
         }));
         Ok(Array { dtype, shape: self.shape, bytes })
     }
@@ -124,19 +119,26 @@ pub(super) fn element<T: Number>(index: u64, value: Exact) -> Result<T, InitErro
     T::from_exact(value).map_err(|error| InitError::Element { index, error })
 }
 
-/// The bytes of `count` elements.
+/// The bytes of `count` elements, each made from its index.
 pub(super) fn generate<T: Number, E: From<InitError>>(
     count: u64,
     element: impl FnMut(u64) -> Result<T, E>,
 ) -> Result<Vec<u8>, E> {
-    let memory = InitError::Memory { count, dtype: T::DTYPE };
+    collect(count, (0..count).map(element))
+}
+
+/// The bytes of `count` elements. Memory is reserved at once, so that too many are an error and no abort.
+fn collect<T: Number, E: From<InitError>>(
+    count: u64,
+    elements: impl Iterator<Item = Result<T, E>>,
+) -> Result<Vec<u8>, E> {
     let length = byte_length(T::DTYPE, &[count]).and_then(|bytes| usize::try_from(bytes).ok());
     let mut bytes = Vec::new();
     if length.is_none_or(|length| bytes.try_reserve_exact(length).is_err()) {
-        return Err(memory.into());
+        return Err(InitError::Memory { count, dtype: T::DTYPE }.into());
     }
-    for value in (0..count).map(element) {
-        bytes.extend_from_slice(bytemuck::bytes_of(&value?));
+    for element in elements {
+        bytes.extend_from_slice(bytemuck::bytes_of(&element?));
     }
     Ok(bytes)
 }

@@ -91,12 +91,12 @@ pub fn open(path: &Path, expected: DType) -> Result<ArrayFile, FileError> {
     };
 
     let start = header_at + length;
-    let total = byte_length(dtype, &shape).and_then(|bytes| bytes.checked_add(start));
-    let Some(expected) = total else {
+    let needed = byte_length(dtype, &shape).and_then(|bytes| bytes.checked_add(start));
+    let Some(needed) = needed else {
         return Err(FileError::TooLarge { file: path.to_owned(), shape });
     };
-    if expected != found {
-        return Err(FileError::Length { file: path.to_owned(), dtype, shape, expected, found });
+    if needed != found {
+        return Err(FileError::Length { file: path.to_owned(), dtype, shape, expected: needed, found });
     }
     Ok(ArrayFile::new(path, file, dtype, shape, Layout { start, fortran, big_endian }))
 }

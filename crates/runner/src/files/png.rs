@@ -102,8 +102,8 @@ fn grey_of_float(value: f64, (low, high): (f64, f64)) -> u8 {
     // The largest f64s are more than an f64 apart.
     let scale = if (high - low).is_finite() { 1.0 } else { 0.5 };
     let (above, span) = (value * scale - low * scale, high * scale - low * scale);
-    let part = if above == 0.0 { 0.0 } else { above / span };
-    (part.clamp(0.0, 1.0) * 255.0).round() as u8 // a NaN becomes 0
+    // A NaN, that of a constant picture's 0/0 too, becomes 0.
+    ((above / span).clamp(0.0, 1.0) * 255.0).round() as u8
 }
 
 #[cfg(test)]

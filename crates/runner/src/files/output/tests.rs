@@ -62,6 +62,18 @@ fn a_failed_write_changes_nothing() {
 }
 
 #[test]
+fn a_place_that_was_taken_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.npy");
+    let output = Output::prepare(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    let error = output.commit(|out| out.write_all(b"new")).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("cannot write `{}`: ", path.display())), "{error}");
+    assert!(path.is_dir());
+    assert_eq!(names(folder.path()), ["x.npy"]);
+}
+
+#[test]
 fn a_panic_while_writing_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(folder.path(), "x.npy", b"old");
@@ -84,8 +96,8 @@ fn a_full_disk_changes_nothing() {
     const CHILD: &str = "SQUALL_TEST_OUTPUT_IN_A_LIMIT";
     if let Some(path) = std::env::var_os(CHILD) {
         let path = PathBuf::from(path);
-        // The last bytes stay in the writer's own buffer until it is flushed.
-        for length in [10_000, 8 * 512 + 1] {
+        // The shorter one stays in the writer's own buffer until that is flushed.
+        for length in [10_000, 2_000] {
             let error = put(&path, &vec![1; length]).unwrap_err();
             assert!(matches!(error, FileError::Io { action: "write", .. }), "{error:?}");
             assert_eq!(fs::read(&path).unwrap(), b"old");
@@ -97,9 +109,9 @@ fn a_full_disk_changes_nothing() {
     let path = file(folder.path(), "x.npy", b"old");
     let name = concat!(module_path!(), "::a_full_disk_changes_nothing");
     let (_, name) = name.split_once("::").unwrap();
-    // The limit is in blocks of 512 bytes (1024 in some shells); the signal that comes with it is ignored.
+    // One block is 512 bytes, or 1024 in some shells; the signal that comes with the limit is ignored.
     let child = std::process::Command::new("sh")
-        .args(["-c", r#"trap '' XFSZ; ulimit -f 8; exec "$0" --exact "$1""#])
+        .args(["-c", r#"trap '' XFSZ; ulimit -f 1; exec "$0" --exact "$1""#])
         .arg(std::env::current_exe().unwrap())
         .arg(name)
         .env(CHILD, &path)

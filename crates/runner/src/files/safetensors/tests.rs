@@ -113,6 +113,15 @@ fn damaged_files() {
 }
 
 #[test]
+fn a_header_of_any_length_is_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(folder.path(), "m.safetensors", &100_000_001u64.to_le_bytes());
+    File::options().write(true).open(&path).unwrap().set_len(200_000_000).unwrap();
+    let error = open(&path, "w").unwrap_err().to_string();
+    assert!(error.contains("claims 100000001 bytes, the file has 199999992 after it begins"), "{error}");
+}
+
+#[test]
 fn a_folder_is_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let shown = folder.path().display();
@@ -126,7 +135,7 @@ fn a_folder_is_no_file() {
 #[test]
 #[cfg(unix)]
 fn only_the_tensor_is_read() {
-    const BEFORE: u64 = 1 << 40;
+    const BEFORE: u64 = 1 << 36;
     let header = format!(
         r#"{{"big":{{"dtype":"U8","shape":[{BEFORE}],"data_offsets":[0,{BEFORE}]}},
             "last":{{"dtype":"U8","shape":[3],"data_offsets":[{BEFORE},{}]}}}}"#,
