@@ -10,6 +10,13 @@ use crate::diagnostic::Diagnostic;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems(pub Vec<Diagnostic>);
 
+impl Problems {
+    /// The same with what many ranks share said once, and sorted by place.
+    pub fn folded(self) -> Problems {
+        Problems(crate::verify::fold(self.0))
+    }
+}
+
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, problem) in self.0.iter().enumerate() {

@@ -134,7 +134,7 @@ impl ExecutionPlan {
                 let Some(first) = ops.first() else { return Ok(Box::new(Nothing)) };
                 let bound = ops.iter().map(|op| self.bind(&op.args)).collect::<Result<Vec<_>, _>>()?;
                 let batch: Vec<OpCall<'_>> =
-                    ops.iter().zip(&bound).map(|(op, args)| call(op, args)).collect();
+                    ops.iter().zip(&bound).map(|(op, args)| call(&self.graph, op, args)).collect();
                 let library = first.op.library();
                 let session =
                     self.sessions.iter_mut().find(|(name, _)| *name == library).map(|(_, s)| &mut **s);
@@ -299,13 +299,11 @@ pub(crate) struct PrepareOn<'a> {
     pub(crate) deadline: std::time::Instant,
 }
 
-fn call<'a>(task: &'a OpTask, values: &'a [Arg<BoundRange>]) -> OpCall<'a> {
-    OpCall {
-        op: task.op,
-        task: &task.origin.name,
-        comm: task.comm,
-        args: Args { params: task.op.params(), values, comm_rank: task.comm_rank, comm_size: task.comm_size },
-    }
+fn call<'a>(graph: &'a TaskGraph, task: &'a OpTask, values: &'a [Arg<BoundRange>]) -> OpCall<'a> {
+    let part = graph.world().part(task.comm, graph.rank());
+    let (comm_rank, comm_size) = part.map_or((0, 1), |part| (part.rank, part.size()));
+    let args = Args { params: task.op.params(), values, comm_rank, comm_size };
+    OpCall { op: task.op, task: &task.origin.name, comm: task.comm, args }
 }
 
 fn enqueue(works: &mut [Box<dyn Work>], stream: &mut dyn Stream) -> Result<(), TaskError> {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::args::Args;
+use crate::args::{Arg, Args};
 use crate::buffer::{BufferDecl, BufferId, BufferRange};
 use crate::codes;
 use crate::diagnostic::{Diagnostic, Label};
@@ -104,8 +104,7 @@ impl GraphBuilder<'_> {
         self
     }
 
-    /// Checks a task and adds it. Returns its node, for other ranks to share through [`GraphBuilder::push`];
-    /// `None` when it has problems, or nothing to run.
+    /// Checks a task and adds it. Returns its node, for other ranks to [`GraphBuilder::share`]; `None` when it has problems, or nothing to run.
     pub fn add(&mut self, phase: Phase, task: impl Into<TaskSpec>) -> Option<Arc<Node>> {
         let before = self.problems.len();
         let node = self.node(task.into(), phase);
@@ -115,15 +114,33 @@ impl GraphBuilder<'_> {
             let text = format!("two tasks have the name `{}`", node.origin.name);
             self.problems.push(Diagnostic::error(codes::DUPLICATE, text, Label::at(node.origin.span, "")));
         }
-        self.push(phase, node.clone());
+        self.graph.phases[phase as usize].push(node.clone());
         Some(node)
     }
 
-    /// Adds a task that was checked for another rank. Its arguments must mean the same here: the buffers it
-    /// names have the same shapes and dtypes, and this rank has the same place in its communicators. What is
-    /// touched is checked again against the memory when a plan is bound.
-    pub fn push(&mut self, phase: Phase, node: Arc<Node>) {
-        self.graph.phases[phase as usize].push(node);
+    /// Adds a task that was checked for another rank, if it means the same here: the buffers it names are the same,
+    /// and this rank's place in its communicators changes nothing. Returns whether it did.
+    pub fn share(&mut self, phase: Phase, node: &Arc<Node>, of: &Arc<Vec<BufferDecl>>) -> bool {
+        let same = self.same_buffers(node, of)
+            && node.ops().iter().all(|task| {
+                let part = self.graph.world.part(task.comm, self.graph.rank);
+                task.op.describe(&task.args(part)).is_ok_and(|here| here == task.description)
+            });
+        if same {
+            self.graph.phases[phase as usize].push(node.clone());
+        }
+        same
+    }
+
+    fn same_buffers(&self, node: &Node, of: &Arc<Vec<BufferDecl>>) -> bool {
+        Arc::ptr_eq(&self.graph.buffers, of)
+            || node.parts().flat_map(|(_, _, args, _)| args).all(|arg| match arg {
+                Arg::Buffer(range) => {
+                    let index = range.buffer.0 as usize;
+                    self.graph.buffers.get(index) == of.get(index)
+                }
+                _ => true,
+            })
     }
 
     /// The graph, or all that is wrong with it.
@@ -246,15 +263,7 @@ impl GraphBuilder<'_> {
                 let help = "put this send and its receive into one group, or use `send_recv`";
                 problems.push(cx.error(codes::SELF_SEND, "peer", text).with_help(help));
             }
-            Some(OpTask {
-                op,
-                origin: origin.clone(),
-                comm: spec.comm,
-                args,
-                comm_rank: cx.comm_rank,
-                comm_size: cx.comm_size,
-                description,
-            })
+            Some(OpTask { op, origin: origin.clone(), comm: spec.comm, args, description })
         });
         self.problems.append(&mut problems);
         task

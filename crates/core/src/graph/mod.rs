@@ -17,7 +17,7 @@ use crate::kernel::KernelDef;
 use crate::library_op::LibraryOp;
 use crate::param::ParamDef;
 use crate::task::Description;
-use crate::world::{CommId, World};
+use crate::world::{CommId, Part, World};
 
 pub use builder::GraphBuilder;
 pub use spec::{ArgValue, GroupSpec, IntoDims, KernelSpec, OpSpec, TaskSpec};
@@ -109,30 +109,15 @@ pub struct OpTask {
     pub comm: CommId,
     /// One argument a parameter.
     pub args: Vec<Arg>,
-    /// This rank in the communicator.
-    pub comm_rank: u32,
-    /// Ranks in the communicator.
-    pub comm_size: u32,
     /// What it touches and whom it meets.
     pub description: Description,
 }
 
 impl OpTask {
-    /// The arguments beside their parameters.
-    pub fn args(&self) -> Args<'_> {
-        Args {
-            params: self.op.params(),
-            values: &self.args,
-            comm_rank: self.comm_rank,
-            comm_size: self.comm_size,
-        }
-    }
-}
-
-impl KernelTask {
-    /// The arguments beside their parameters.
-    pub fn args(&self) -> Args<'_> {
-        Args { params: self.kernel.params, values: &self.args, comm_rank: 0, comm_size: 1 }
+    /// The arguments beside their parameters, for a rank with this place in the communicator.
+    fn args(&self, place: Option<Part<'_>>) -> Args<'_> {
+        let (comm_rank, comm_size) = place.map_or((0, 1), |part| (part.rank, part.size()));
+        Args { params: self.op.params(), values: &self.args, comm_rank, comm_size }
     }
 }
 

@@ -15,6 +15,8 @@ mod hash;
 mod matching;
 mod report;
 
+pub(crate) use report::fold;
+
 use crate::codes;
 use crate::diagnostic::{Diagnostic, Label};
 use crate::error::Problems;
@@ -69,7 +71,7 @@ pub fn verify(mut graphs: Vec<TaskGraph>) -> Result<Verified, Problems> {
         }
     }
     if !problems.is_empty() {
-        return Err(Problems(report::fold(problems)));
+        return Err(Problems(fold(problems)));
     }
     let plan_hash = hash::plan_hash(&graphs);
     Ok(Verified { graphs, plan_hash })

@@ -6,7 +6,7 @@ use crate::codes;
 use crate::diagnostic::{Diagnostic, Span};
 
 /// Folds reports of one kind about one task into the first of them, with a count, and sorts by place.
-pub(super) fn fold(problems: Vec<Diagnostic>) -> Vec<Diagnostic> {
+pub(crate) fn fold(problems: Vec<Diagnostic>) -> Vec<Diagnostic> {
     type Key = (&'static str, Option<Span>, Option<String>);
     let mut places: HashMap<Key, usize> = HashMap::new();
     let mut folded: Vec<(Diagnostic, usize)> = Vec::new();
