@@ -42,6 +42,19 @@ codes! {
     OUT_OF_RANGE = "E0128", "An index or an argument is out of range.";
     EXPR_LIMIT = "E0129", "The expression is too long or too deeply nested.";
 
+    UNKNOWN_KERNEL = "E0140", "There is no kernel of this name.";
+    UNKNOWN_OP = "E0141", "There is no op of this name.";
+    UNKNOWN_ARGUMENT = "E0142", "The kernel or the op has no argument of this name.";
+    ARGUMENT = "E0143", "An argument is of another kind than its parameter takes.";
+    RANGE = "E0144", "A range reaches outside an axis, or has too many axes.";
+    NOT_CONTIGUOUS = "E0145", "A range is not contiguous in memory.";
+    SHAPE = "E0146", "A length of a buffer or a grid is negative.";
+    NO_BLOCK = "E0147", "A kernel task has no block.";
+    SAVE = "E0148", "A file to be saved would be written twice, or by a rank that lacks the buffer.";
+    WATCH = "E0149", "A watched value cannot be read where it is to be read.";
+    WORLD = "E0150", "The world or a communicator cannot be made.";
+    LOOP = "E0151", "A loop has more rounds than a group may have.";
+
     UNUSED_BUFFER = "W0101", "A buffer is declared and no task names it.";
     UNUSED_PARAM = "W0102", "A param is declared and nothing uses it.";
 }
