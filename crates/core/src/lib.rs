@@ -2,6 +2,8 @@
 
 pub mod args;
 pub mod buffer;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod device;
 pub mod diagnostic;
 pub mod dtype;
