@@ -117,6 +117,16 @@ struct Entry<T> {
     origin: String,
 }
 
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry")
+            .field("backends", &self.backends.keys())
+            .field("kernels", &self.kernels.keys())
+            .field("ops", &self.ops.keys())
+            .finish_non_exhaustive()
+    }
+}
+
 /// What can be named in a job, in order of name. Made once, then only read.
 #[derive(Clone, Default)]
 pub struct Registry {

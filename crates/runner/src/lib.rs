@@ -1,1 +1,3 @@
 //! Runs a manifest: parse, resolve, verify, bind, execute.
+
+pub mod files;

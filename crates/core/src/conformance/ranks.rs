@@ -1,16 +1,16 @@
 //! The harness: a thread a rank, each with its device, its stream and its connection.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::args::{Arg, Args, BoundRange};
 use crate::conformance::Target;
 use crate::device::{Device, DeviceError, DevicePtr, Memory, Stream, Work};
 use crate::dtype::DType;
-use crate::library_op::{Abort, Connect, Exchange, LibraryOp, OpCall, Prepare, Session};
+use crate::group::exchange::LocalExchange;
+use crate::library_op::{Abort, Connect, LibraryOp, OpCall, Prepare, Session};
 use crate::wait::Running;
 use crate::world::{CommId, World};
 
@@ -66,7 +66,7 @@ impl<'a> Ranks<'a> {
         let devices = (0..world.size()).map(open).collect::<Result<Vec<_>, _>>()?;
         let local: Vec<(u32, Arc<dyn Device>)> = (0..).zip(devices.iter().cloned()).collect();
         let comms: Vec<CommId> = world.comms().collect();
-        let exchange = LocalExchange::new(&world);
+        let exchange = LocalExchange::new(world.clone());
         let deadline = Instant::now() + PATIENCE;
         let cx = Connect { world: &world, comms: &comms, local: &local, exchange: &exchange, deadline };
         let sessions = target.library.connect(&cx).map_err(|error| format!("connect: {error}"))?;
@@ -135,14 +135,14 @@ impl<'a> Ranks<'a> {
                     Ok((rank, outcome)) => {
                         if outcome.is_err() {
                             aborts.abort();
-                            exchange.release();
+                            exchange.abort();
                         }
                         results[rank as usize] = Some(outcome);
                     }
                     Err(mpsc::RecvTimeoutError::Timeout) => {
                         hung = true;
                         aborts.abort();
-                        exchange.release();
+                        exchange.abort();
                         limit = None;
                     }
                     Err(mpsc::RecvTimeoutError::Disconnected) => break,
@@ -323,87 +323,5 @@ impl Abort for AbortAll {
 
     fn is_aborted(&self) -> bool {
         self.0.iter().any(|abort| abort.is_aborted())
-    }
-}
-
-/// The exchange among the ranks of one process.
-struct LocalExchange {
-    /// By communicator and part.
-    rounds: Mutex<BTreeMap<(u32, u32), Round>>,
-    changed: Condvar,
-    sizes: BTreeMap<(u32, u32), usize>,
-    places: Arc<World>,
-}
-
-#[derive(Default)]
-struct Round {
-    number: u64,
-    given: Vec<Option<Vec<u8>>>,
-    last: Vec<Vec<u8>>,
-    released: bool,
-}
-
-impl LocalExchange {
-    fn new(world: &Arc<World>) -> LocalExchange {
-        let part_sizes = |comm: CommId| {
-            world
-                .parts(comm)
-                .iter()
-                .enumerate()
-                .map(move |(part, ranks)| ((comm.0, part as u32), ranks.len()))
-        };
-        LocalExchange {
-            rounds: Mutex::default(),
-            changed: Condvar::new(),
-            sizes: world.comms().flat_map(part_sizes).collect(),
-            places: world.clone(),
-        }
-    }
-
-    /// Lets all who wait leave.
-    fn release(&self) {
-        let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
-        rounds.values_mut().for_each(|round| round.released = true);
-        self.changed.notify_all();
-    }
-}
-
-impl Exchange for LocalExchange {
-    fn all_gather(
-        &self,
-        comm: CommId,
-        rank: u32,
-        mine: &[u8],
-        deadline: Instant,
-    ) -> Result<Vec<Vec<u8>>, DeviceError> {
-        let part = self.places.part(comm, rank).map(|part| (part.index, part.rank as usize));
-        let (part, place) = part.ok_or_else(|| DeviceError::Failed("no such communicator".to_string()))?;
-        let size = self.sizes.get(&(comm.0, part)).copied().unwrap_or(0);
-        let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
-        let round = rounds.entry((comm.0, part)).or_default();
-        round.given.resize(size, None);
-        let number = round.number;
-        if let Some(slot) = round.given.get_mut(place) {
-            *slot = Some(mine.to_vec());
-        }
-        if round.given.iter().all(Option::is_some) {
-            round.last = round.given.drain(..).flatten().collect();
-            round.number += 1;
-            self.changed.notify_all();
-        }
-        loop {
-            let round = rounds.entry((comm.0, part)).or_default();
-            if round.number != number {
-                return Ok(round.last.clone());
-            }
-            if round.released {
-                return Err(DeviceError::Aborted);
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(DeviceError::Deadline);
-            }
-            rounds = self.changed.wait_timeout(rounds, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
     }
 }

@@ -1,0 +1,43 @@
+//! The codes of verification (`E02…`), binding (`E03…`) and running (`E04…`).
+
+use crate::diagnostic::Code;
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $id:ident = $code:literal: $meaning:literal;)*) => {
+        $(
+            #[doc = $meaning]
+            pub const $id: Code = Code($code);
+        )*
+        /// Every code of this crate with its meaning, ascending.
+        pub const ALL: &[(Code, &str)] = &[$(($id, $meaning)),*];
+    };
+}
+
+codes! {
+    TOO_LARGE = "E0201": "a buffer's size in bytes does not fit 63 bits";
+    ARGUMENT = "E0202": "an argument is missing, unknown, or of the wrong kind";
+    RANGE = "E0203": "a range reaches outside its buffer";
+    DTYPE = "E0204": "an argument's dtype is not one that the task takes";
+    NO_SUCH_RANK = "E0205": "a root or peer is not a rank of the communicator";
+    RULE = "E0206": "arguments break a rule of the task, such as shapes that must agree";
+    GRID = "E0207": "a grid is beyond what a device can launch";
+    UNCOVERED = "E0208": "a grid does not cover what the kernel must cover";
+    OVERLAP = "E0209": "two ranges of one task or group overlap and one of them is written";
+    UNWRITTEN = "E0210": "a range is read that nothing wrote on that rank";
+    LIBRARY = "E0211": "no library serves the op as it is used here";
+    GROUP = "E0212": "the members of a group cannot be issued together";
+    SELF_SEND = "E0213": "a rank sends to or receives from itself outside a group";
+    NO_FORM = "E0214": "a kernel has no form for this kind of device";
+    DUPLICATE = "E0215": "two buffers or two tasks have one name";
+    RANKS = "E0216": "the task graphs are not one for every rank of one world";
+    MISMATCH = "E0220": "a collective differs between ranks in a value that must be equal";
+    ORDER = "E0221": "ranks call different collectives at the same position";
+    UNREACHED = "E0222": "some ranks never reach a collective";
+    BOUNDARIES = "E0223": "a collective is grouped differently on different ranks";
+    UNMATCHED_SEND = "E0224": "a send has no receive";
+    UNMATCHED_RECV = "E0225": "a receive has no send";
+    SIDES = "E0226": "a send and its receive differ in count or dtype";
+    DEADLOCK = "E0227": "ranks wait for each other in a cycle";
+    UNDEFINED = "E0228": "ranks finish only if members of a group progress apart, which is undefined";
+    REFUSED = "E0301": "a library refused an argument when it saw it bound";
+}

@@ -1,0 +1,301 @@
+//! Builds one rank's task graph, checking each task as it comes.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::args::{Arg, Args};
+use crate::buffer::{BufferDecl, BufferId, BufferRange};
+use crate::codes;
+use crate::diagnostic::{Diagnostic, Label};
+use crate::error::Problems;
+use crate::graph::check::{self, Context};
+use crate::graph::{
+    Body, GroupSpec, KernelSpec, KernelTask, Node, OpSpec, OpTask, Origin, Phase, TaskGraph, TaskSpec,
+};
+use crate::grid::Grid;
+use crate::library_op::LibraryOp;
+use crate::registry::{OpLookup, Registry};
+use crate::task::Meeting;
+use crate::world::{CommId, World};
+
+/// Collects the tasks of one rank. What is wrong is kept and reported together by [`GraphBuilder::build`].
+#[derive(Debug)]
+pub struct GraphBuilder<'a> {
+    registry: &'a Registry,
+    graph: TaskGraph,
+    names: HashSet<String>,
+    problems: Vec<Diagnostic>,
+}
+
+impl TaskGraph {
+    /// Starts the graph of `rank` for devices of the given kind (`"host"`, `"cuda"`).
+    pub fn builder<'a>(
+        registry: &'a Registry,
+        world: &Arc<World>,
+        rank: u32,
+        device: &str,
+    ) -> GraphBuilder<'a> {
+        let graph = TaskGraph {
+            world: world.clone(),
+            rank,
+            device: device.into(),
+            buffers: Arc::default(),
+            phases: Default::default(),
+        };
+        GraphBuilder { registry, graph, names: HashSet::new(), problems: Vec::new() }
+    }
+}
+
+impl GraphBuilder<'_> {
+    /// Declares a buffer. All ranks declare the same buffers in the same order, each with its own shape.
+    pub fn buffer(&mut self, decl: BufferDecl) -> BufferId {
+        if decl.checked_len().is_none() {
+            let text = format!(
+                "the buffer `{}` of shape {:?} and dtype {} has more bytes than 63 bits can count",
+                decl.name, decl.shape, decl.dtype
+            );
+            self.problems.push(Diagnostic::error(
+                codes::TOO_LARGE,
+                text,
+                Label::at(decl.span, "").on_rank(self.graph.rank),
+            ));
+        }
+        if let Some(other) = self.graph.buffers.iter().find(|b| b.name == decl.name) {
+            let text = format!("two buffers have the name `{}`", decl.name);
+            let report = Diagnostic::error(codes::DUPLICATE, text, Label::at(decl.span, ""));
+            self.problems.push(report.with_related(Label::at(other.span, "the first")));
+        }
+        let buffers = Arc::make_mut(&mut self.graph.buffers);
+        buffers.push(decl);
+        BufferId(buffers.len() as u32 - 1)
+    }
+
+    /// Takes all declarations at once, shared with other ranks that have the very same. They must have been
+    /// accepted by [`GraphBuilder::buffer`] once.
+    pub fn share_buffers(&mut self, buffers: Arc<Vec<BufferDecl>>) {
+        self.graph.buffers = buffers;
+    }
+
+    /// The buffers declared so far.
+    pub fn buffers(&self) -> &Arc<Vec<BufferDecl>> {
+        &self.graph.buffers
+    }
+
+    /// The whole of a buffer, to take ranges of.
+    pub fn whole(&self, buffer: BufferId) -> Option<BufferRange> {
+        self.graph.buffers.get(buffer.0 as usize).map(|decl| BufferRange::whole(buffer, decl))
+    }
+
+    /// Adds a task to be run once before the first step.
+    pub fn setup(&mut self, task: impl Into<TaskSpec>) -> &mut Self {
+        self.add(Phase::Setup, task);
+        self
+    }
+
+    /// Adds a task to the step.
+    pub fn step(&mut self, task: impl Into<TaskSpec>) -> &mut Self {
+        self.add(Phase::Step, task);
+        self
+    }
+
+    /// Adds a task to be run once after the last step.
+    pub fn finish(&mut self, task: impl Into<TaskSpec>) -> &mut Self {
+        self.add(Phase::Finish, task);
+        self
+    }
+
+    /// Checks a task and adds it. Returns its node, for other ranks to [`GraphBuilder::share`]; `None` when it has problems, or nothing to run.
+    pub fn add(&mut self, phase: Phase, task: impl Into<TaskSpec>) -> Option<Arc<Node>> {
+        let before = self.problems.len();
+        let node = self.node(task.into(), phase);
+        let ok = self.problems.len() == before;
+        let node = node.filter(|_| ok).map(Arc::new)?;
+        if !self.names.insert(node.origin.name.clone()) {
+            let text = format!("two tasks have the name `{}`", node.origin.name);
+            self.problems.push(Diagnostic::error(codes::DUPLICATE, text, Label::at(node.origin.span, "")));
+        }
+        self.graph.phases[phase as usize].push(node.clone());
+        Some(node)
+    }
+
+    /// Adds a task that was checked for another rank, if it means the same here: the buffers it names are the same,
+    /// and this rank's place in its communicators changes nothing. Returns whether it did.
+    pub fn share(&mut self, phase: Phase, node: &Arc<Node>, of: &Arc<Vec<BufferDecl>>) -> bool {
+        let same = self.same_buffers(node, of)
+            && node.ops().iter().all(|task| {
+                let part = self.graph.world.part(task.comm, self.graph.rank);
+                task.op.describe(&task.args(part)).is_ok_and(|here| here == task.description)
+            });
+        if same {
+            self.graph.phases[phase as usize].push(node.clone());
+        }
+        same
+    }
+
+    fn same_buffers(&self, node: &Node, of: &Arc<Vec<BufferDecl>>) -> bool {
+        Arc::ptr_eq(&self.graph.buffers, of)
+            || node.parts().flat_map(|(_, _, args, _)| args).all(|arg| match arg {
+                Arg::Buffer(range) => {
+                    let index = range.buffer.0 as usize;
+                    self.graph.buffers.get(index) == of.get(index)
+                }
+                _ => true,
+            })
+    }
+
+    /// The graph, or all that is wrong with it.
+    pub fn build(self) -> Result<TaskGraph, Problems> {
+        if self.problems.is_empty() { Ok(self.graph) } else { Err(Problems(self.problems)) }
+    }
+
+    fn node(&mut self, task: TaskSpec, phase: Phase) -> Option<Node> {
+        let place = self.graph.phases[phase as usize].len();
+        let default_name = || {
+            let table = ["setup", "task", "finish"][phase as usize];
+            Arc::new(Origin::named(format!("{table}[{place}]")))
+        };
+        let (origin, body) = match task {
+            TaskSpec::Kernel(spec) => {
+                let origin = spec.origin.clone().unwrap_or_else(default_name);
+                let task = self.kernel(&spec, &origin)?;
+                if task.grid.is_empty() {
+                    return None; // nothing to run: a legal outcome of a size that is 0 on this rank
+                }
+                (origin, Body::Kernel(task))
+            }
+            TaskSpec::Op(spec) => {
+                let origin = spec.origin.clone().unwrap_or_else(default_name);
+                let op = self.op(&spec, &origin, false)?;
+                (origin, Body::Ops { ops: vec![op], group: false })
+            }
+            TaskSpec::Group(spec) => {
+                let origin = spec.origin.clone().unwrap_or_else(default_name);
+                let ops = self.group(&spec, &origin);
+                (origin, Body::Ops { ops, group: true })
+            }
+        };
+        let node = Node { origin, body };
+        let origin = node.origin.clone();
+        let mut problems = Vec::new();
+        check::overlaps(&self.context(&origin, String::new(), CommId::WORLD), &node, &mut problems);
+        self.problems.append(&mut problems);
+        Some(node)
+    }
+
+    /// Everything but the comm's numbers is as for a kernel.
+    fn context<'c>(&'c self, origin: &'c Arc<Origin>, what: String, comm: CommId) -> Context<'c> {
+        let world: &World = &self.graph.world;
+        let (comm_rank, comm_size) =
+            world.part(comm, self.graph.rank).map_or((0, 1), |part| (part.rank, part.size()));
+        Context {
+            rank: self.graph.rank,
+            buffers: &self.graph.buffers,
+            origin,
+            what,
+            comm_name: world.name(comm),
+            comm_rank,
+            comm_size,
+        }
+    }
+
+    fn kernel(&mut self, spec: &KernelSpec, origin: &Arc<Origin>) -> Option<KernelTask> {
+        let mut problems = Vec::new();
+        let cx = self.context(origin, format!("kernel `{}`", spec.kernel.name), CommId::WORLD);
+        if !spec.kernel.runs_on(&self.graph.device) {
+            let text = format!("{} has no form for {} devices", cx.what, self.graph.device);
+            problems.push(cx.error(codes::NO_FORM, "", text));
+        }
+        let grid = match spec.grid {
+            None => {
+                let text = format!("{} needs a grid: how many threads, in blocks of how many", cx.what);
+                problems.push(cx.error(codes::GRID, "", text));
+                None
+            }
+            Some((threads, block)) => match Grid::new(threads, block) {
+                Ok(grid) => Some(grid),
+                Err(error) => {
+                    problems.push(cx.error(codes::GRID, "grid", format!("{}: {error}", cx.what)));
+                    None
+                }
+            },
+        };
+        let args = check::arguments(&cx, spec.kernel.params, &spec.args, &mut problems);
+        let task = args.zip(grid).and_then(|(args, grid)| {
+            let view = Args { params: spec.kernel.params, values: &args, comm_rank: 0, comm_size: 1 };
+            let description =
+                check::description(&cx, crate::task::Task::describe(spec.kernel, &view), &mut problems)?;
+            check::coverage(&cx, spec.kernel, &view, &grid, &mut problems);
+            Some(KernelTask { kernel: spec.kernel, args, grid, description })
+        });
+        self.problems.append(&mut problems);
+        task
+    }
+
+    fn op(&mut self, spec: &OpSpec, origin: &Arc<Origin>, in_group: bool) -> Option<OpTask> {
+        let mut problems = Vec::new();
+        let cx = self.context(origin, format!("op `{}`", spec.op), spec.comm);
+        let op = match self.registry.op(&spec.op, &self.graph.device, spec.library.as_deref()) {
+            Ok(op) => Some(op),
+            Err(error) => {
+                let code =
+                    if matches!(error, OpLookup::Unknown(_)) { codes::ARGUMENT } else { codes::LIBRARY };
+                problems.push(cx.error(code, "op", error.to_string()));
+                None
+            }
+        };
+        let task = op.and_then(|op| {
+            if self.graph.world.part(spec.comm, self.graph.rank).is_none() {
+                let text = format!("{} names a communicator that this world lacks", cx.what);
+                problems.push(cx.error(codes::ARGUMENT, "comm", text));
+                return None;
+            }
+            let args = check::arguments(&cx, op.params(), &spec.args, &mut problems)?;
+            let view =
+                Args { params: op.params(), values: &args, comm_rank: cx.comm_rank, comm_size: cx.comm_size };
+            let description = check::description(&cx, op.describe(&view), &mut problems)?;
+            check::needs(&cx, op, &view, &mut problems);
+            let lone_self = !in_group
+                && matches!(description.meetings.as_slice(),
+                    [Meeting::Send(m) | Meeting::Recv(m)] if m.peer == cx.comm_rank);
+            if lone_self {
+                let text =
+                    format!("{} on rank {} names itself as the peer, outside a group", cx.what, cx.comm_rank);
+                let help = "put this send and its receive into one group, or use `send_recv`";
+                problems.push(cx.error(codes::SELF_SEND, "peer", text).with_help(help));
+            }
+            Some(OpTask { op, origin: origin.clone(), comm: spec.comm, args, description })
+        });
+        self.problems.append(&mut problems);
+        task
+    }
+
+    fn group(&mut self, spec: &GroupSpec, origin: &Arc<Origin>) -> Vec<OpTask> {
+        let mut ops: Vec<OpTask> = Vec::with_capacity(spec.members.len());
+        for (index, member) in spec.members.iter().enumerate() {
+            let default_name =
+                || Arc::new(Origin { name: format!("{}[{index}]", origin.name), ..(**origin).clone() });
+            let origin = member.origin.clone().unwrap_or_else(default_name);
+            ops.extend(self.op(member, &origin, true));
+        }
+        let mut problems = Vec::new();
+        let cx = self.context(origin, String::new(), CommId::WORLD);
+        let library = |op: &OpTask| LibraryOp::library(op.op);
+        if let Some(other) = ops.iter().find(|op| library(op) != library(&ops[0])) {
+            let text = format!(
+                "the group mixes the libraries `{}` and `{}`; a group is issued by one library",
+                library(&ops[0]),
+                library(other)
+            );
+            problems.push(cx.error(codes::GROUP, "", text));
+        }
+        if ops.len() > 1 {
+            for op in ops.iter().filter(|op| !op.op.needs().groups) {
+                let text =
+                    format!("`{}` by the library `{}` cannot stand in a group", op.op.name(), library(op));
+                problems.push(cx.error(codes::GROUP, "", text));
+            }
+        }
+        self.problems.append(&mut problems);
+        ops
+    }
+}

@@ -1,0 +1,182 @@
+//! Binds verified graphs to devices: allocates, connects libraries, makes every task ready.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::codes;
+use crate::device::{Backend, Device, DeviceError};
+use crate::diagnostic::{Diagnostic, Label};
+use crate::error::GroupError;
+use crate::graph::{Node, Phase, TaskGraph};
+use crate::group::PlanGroup;
+use crate::group::shared::Shared;
+use crate::library_op::{Connect, OpError};
+use crate::plan::{BindError, ExecutionPlan, PrepareOn, SessionState};
+use crate::registry::Registry;
+use crate::world::CommId;
+
+/// Whether these devices can carry these graphs.
+pub(super) fn check_devices(
+    registry: &Registry,
+    graphs: &[TaskGraph],
+    devices: &[Arc<dyn Device>],
+) -> Result<(), GroupError> {
+    if devices.len() != graphs.len() {
+        let text = format!("the world has {} ranks, and {} devices are given", graphs.len(), devices.len());
+        return Err(GroupError::Devices(text));
+    }
+    let mut owners: BTreeMap<&str, u32> = BTreeMap::new();
+    for (graph, device) in graphs.iter().zip(devices) {
+        let rank = graph.rank();
+        if graph.device() != device.kind() {
+            let text =
+                format!("rank {rank} was built for {} devices, and is given {}", graph.device(), device.id());
+            return Err(GroupError::Devices(text));
+        }
+        let repeats = registry.backend(device.kind()).is_some_and(Backend::repeats);
+        if let Some(other) = owners.insert(device.id(), rank)
+            && !repeats
+        {
+            let text =
+                format!("ranks {other} and {rank} are both given {}; one rank has one GPU", device.id());
+            return Err(GroupError::Devices(text));
+        }
+    }
+    Ok(())
+}
+
+/// The libraries that need communicators, each with those that its ops use anywhere in the job.
+fn used_libraries(graphs: &[TaskGraph]) -> BTreeMap<&'static str, Vec<CommId>> {
+    let mut used: BTreeMap<&'static str, Vec<CommId>> = BTreeMap::new();
+    let mut last: [Option<*const Node>; 3] = [None; 3];
+    for graph in graphs {
+        for phase in Phase::ALL {
+            for node in graph.tasks(phase) {
+                let slot = &mut last[phase as usize];
+                if slot.replace(Arc::as_ptr(node)).is_some_and(|other| std::ptr::eq(other, Arc::as_ptr(node)))
+                {
+                    continue;
+                }
+                for op in node.ops() {
+                    let comms = used.entry(op.op.library()).or_default();
+                    if !comms.contains(&op.comm) {
+                        comms.push(op.comm);
+                    }
+                }
+            }
+        }
+    }
+    used.values_mut().for_each(|comms| comms.sort());
+    used
+}
+
+/// Takes the group's ranks from threads to plans that are ready to run.
+pub(super) fn bind(
+    group: &mut PlanGroup,
+    registry: &Registry,
+    devices: &[Arc<dyn Device>],
+    deadline: Instant,
+) -> Result<(), GroupError> {
+    let capture = group.options.capture;
+    let shared = group.shared.clone();
+    let graphs = group.verified.graphs().to_vec();
+    let allocated = group.call_all(|place| {
+        let (graph, device, shared) = (graphs[place].clone(), devices[place].clone(), shared.clone());
+        Box::new(move |plan: &mut Option<ExecutionPlan>| -> Result<(), DeviceError> {
+            let made = ExecutionPlan::allocate(graph, device, capture)?;
+            let _ = shared.ranks[place].progress.set(made.progress());
+            *plan = Some(made);
+            Ok(())
+        })
+    })?;
+    for (place, result) in allocated.into_iter().enumerate() {
+        result.map_err(|error| on_rank(&graphs[place], &*devices[place], None, error))?;
+    }
+
+    let mut sessions = connect(&graphs, registry, devices, &shared, deadline)?;
+
+    let prepared = group.call_all(|place| {
+        let (sessions, shared) = (std::mem::take(&mut sessions[place]), shared.clone());
+        Box::new(move |plan: &mut Option<ExecutionPlan>| -> Result<(), BindError> {
+            let mut cx = PrepareOn { exchange: &shared.exchange, aborted: &shared.aborted, deadline };
+            match plan {
+                Some(plan) => plan.prepare(sessions, &mut cx).inspect_err(|_| shared.abort()),
+                None => Ok(()),
+            }
+        })
+    })?;
+    // A rank that failed released the others; the one to name is the one that did not just get released.
+    let mut failures: Vec<(usize, BindError)> =
+        prepared.into_iter().enumerate().filter_map(|(place, r)| r.err().map(|e| (place, e))).collect();
+    failures.sort_by_key(|(_, e)| matches!(e.error, OpError::Device(DeviceError::Aborted)));
+    match failures.into_iter().next() {
+        None => Ok(()),
+        Some((place, BindError { node, error })) => {
+            let task = node.as_ref().map(|node| node.origin.name.clone());
+            Err(match error {
+                OpError::Device(error) => on_rank(&graphs[place], &*devices[place], task, error),
+                OpError::Arg { member, error } => refused(&graphs[place], node, member, error),
+            })
+        }
+    }
+}
+
+fn connect(
+    graphs: &[TaskGraph],
+    registry: &Registry,
+    devices: &[Arc<dyn Device>],
+    shared: &Arc<Shared>,
+    deadline: Instant,
+) -> Result<Vec<Vec<SessionState>>, GroupError> {
+    let local: Vec<(u32, Arc<dyn Device>)> =
+        graphs.iter().map(TaskGraph::rank).zip(devices.iter().cloned()).collect();
+    let mut sessions: Vec<Vec<SessionState>> = graphs.iter().map(|_| Vec::new()).collect();
+    let mut aborts = Vec::new();
+    for (name, comms) in used_libraries(graphs) {
+        let Some(library) = registry.library(name, graphs[0].device()) else { continue };
+        let cx = Connect {
+            world: graphs[0].world(),
+            comms: &comms,
+            local: &local,
+            exchange: &shared.exchange,
+            deadline,
+        };
+        let made = library.connect(&cx).map_err(|error| {
+            GroupError::Devices(format!("the library `{name}` could not connect: {error}"))
+        })?;
+        if made.len() != sessions.len() {
+            let text =
+                format!("the library `{name}` made {} sessions for {} ranks", made.len(), sessions.len());
+            return Err(GroupError::Devices(text));
+        }
+        for (sessions, session) in sessions.iter_mut().zip(made) {
+            sessions.push((name, session.state));
+            aborts.push(session.abort);
+        }
+    }
+    let _ = shared.aborts.set(aborts);
+    Ok(sessions)
+}
+
+fn on_rank(graph: &TaskGraph, device: &dyn Device, task: Option<String>, error: DeviceError) -> GroupError {
+    GroupError::Bind { rank: graph.rank(), device: device.id().to_string(), task, error }
+}
+
+fn refused(
+    graph: &TaskGraph,
+    node: Option<Arc<Node>>,
+    member: usize,
+    error: crate::task::ArgError,
+) -> GroupError {
+    let op = node.as_ref().and_then(|node| node.ops().get(member));
+    let (span, task, name) = match op {
+        Some(op) => (op.origin.span_of(error.param), op.origin.name.clone(), op.op.name()),
+        None => (None, String::new(), ""),
+    };
+    let label = Label::at(span, "").on_rank(graph.rank()).in_task(task);
+    let mut report =
+        Diagnostic::error(codes::REFUSED, format!("op `{name}`: `{}` {}", error.param, error.message), label);
+    report.help = error.help;
+    GroupError::Refused(Box::new(report))
+}

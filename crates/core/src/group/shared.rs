@@ -1,0 +1,254 @@
+//! What the caller and the ranks' threads share: the hand-off of commands, and where each rank stands.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use crate::device::Progress;
+use crate::graph::Phase;
+use crate::group::exchange::LocalExchange;
+use crate::library_op::Abort;
+use crate::plan::{ExecutionPlan, TaskError};
+use crate::wait::Gate;
+
+/// What a rank's thread is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    /// Run the closure left for it, if there is one.
+    Call,
+    /// Run a phase so many times.
+    Run(Phase),
+    /// End.
+    Exit,
+}
+
+/// Work for a rank's thread outside of steps.
+pub(super) type Call = Box<dyn FnOnce(&mut Option<ExecutionPlan>) + Send>;
+
+/// How a rank's run ended, if not at its end.
+pub(super) enum Outcome {
+    Released,
+    Failed(TaskError),
+}
+
+/// One rank, as its thread tells the caller. On cache lines of its own, since it is written in every step.
+#[repr(align(128))]
+pub(super) struct RankState {
+    /// Steps completed since the group was made.
+    pub(super) steps: AtomicU64,
+    /// When the last of them ended, or the run began: nanoseconds since the group was made.
+    pub(super) since: AtomicU64,
+    /// The last command it has carried out.
+    pub(super) done: AtomicU64,
+    pub(super) progress: OnceLock<Arc<dyn Progress>>,
+    pub(super) outcome: Mutex<Option<Outcome>>,
+    pub(super) call: Mutex<Option<Call>>,
+}
+
+pub(super) struct Shared {
+    /// Counts commands. Written last: it publishes the fields below it.
+    ticket: AtomicU64,
+    command: AtomicU32,
+    pub(super) count: AtomicU64,
+    /// Where ranks wait for a command.
+    go: Gate,
+    /// Where the caller waits for ranks.
+    done: Gate,
+    remaining: AtomicU32,
+    failed: AtomicBool,
+    interrupted: AtomicBool,
+    /// Whether threads must leave their memory behind.
+    pub(super) leak: AtomicBool,
+    pub(super) aborted: Arc<dyn Abort>,
+    /// What stops the ranks' work in flight.
+    pub(super) aborts: OnceLock<Vec<Arc<dyn Abort>>>,
+    pub(super) exchange: LocalExchange,
+    /// The first rank to fail, by place.
+    first_failure: AtomicU32,
+    pub(super) made: Instant,
+    pub(super) ranks: Vec<RankState>,
+    pub(super) times: StepTimes,
+}
+
+impl Shared {
+    pub(super) fn new(ranks: usize, exchange: LocalExchange) -> Shared {
+        Shared {
+            ticket: AtomicU64::new(0),
+            command: AtomicU32::new(0),
+            count: AtomicU64::new(0),
+            go: Gate::new(),
+            done: Gate::new(),
+            remaining: AtomicU32::new(0),
+            failed: AtomicBool::new(false),
+            interrupted: AtomicBool::new(false),
+            leak: AtomicBool::new(false),
+            aborted: Arc::new(AbortFlag::default()),
+            aborts: OnceLock::new(),
+            exchange,
+            first_failure: AtomicU32::new(u32::MAX),
+            made: Instant::now(),
+            ranks: (0..ranks).map(|_| RankState::new()).collect(),
+            times: StepTimes::new(),
+        }
+    }
+
+    /// Nanoseconds since the group was made.
+    pub(super) fn now(&self) -> u64 {
+        u64::try_from(self.made.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Gives all ranks a command. The caller has seen the last one done.
+    pub(super) fn command(&self, command: Command, count: u64) {
+        let word = match command {
+            Command::Call => 3,
+            Command::Run(phase) => phase as u32,
+            Command::Exit => 4,
+        };
+        let now = self.now();
+        for rank in &self.ranks {
+            rank.since.store(now, Ordering::Relaxed);
+        }
+        self.command.store(word, Ordering::Relaxed);
+        self.count.store(count, Ordering::Relaxed);
+        self.remaining.store(self.ranks.len() as u32, Ordering::Relaxed);
+        self.ticket.fetch_add(1, Ordering::Release);
+        self.go.notify();
+    }
+
+    /// Waits for a command after the one seen last. Called by a rank's thread.
+    pub(super) fn next(&self, seen: &mut u64) -> Command {
+        self.go.wait(None, || self.ticket.load(Ordering::Acquire) != *seen);
+        *seen = self.ticket.load(Ordering::Acquire);
+        match self.command.load(Ordering::Relaxed) {
+            word if word < 3 => Command::Run(Phase::ALL[word as usize]),
+            3 => Command::Call,
+            _ => Command::Exit,
+        }
+    }
+
+    /// Says that a rank has carried out its command. Called by its thread.
+    pub(super) fn arrive(&self, place: usize, seen: u64) {
+        self.ranks[place].done.store(seen, Ordering::Release);
+        if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.done.notify();
+        }
+    }
+
+    /// Whether a rank has carried out the last command.
+    pub(super) fn arrived(&self, place: usize) -> bool {
+        self.ranks[place].done.load(Ordering::Acquire) == self.ticket.load(Ordering::Relaxed)
+    }
+
+    /// Whether all have.
+    pub(super) fn all_arrived(&self) -> bool {
+        self.remaining.load(Ordering::Acquire) == 0
+    }
+
+    /// Waits until all ranks have carried out their command, one failed, someone interrupts, or the deadline passes.
+    pub(super) fn wait(&self, until: Option<Instant>) {
+        self.done.wait(until, || {
+            self.all_arrived()
+                || self.failed.load(Ordering::Acquire)
+                || self.interrupted.load(Ordering::Acquire)
+        });
+    }
+
+    /// Waits until all ranks have carried out their command, or the deadline passes.
+    pub(super) fn wait_all(&self, until: Instant) -> bool {
+        self.done.wait(Some(until), || self.all_arrived())
+    }
+
+    /// Records a rank's failure. Called by its thread.
+    pub(super) fn fail(&self, place: usize, outcome: Outcome) {
+        let blamed = matches!(outcome, Outcome::Failed(_));
+        *self.ranks[place].outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        if blamed {
+            let me = place as u32;
+            // Only the first counts: later ones may be consequences.
+            let _ = self.first_failure.compare_exchange(u32::MAX, me, Ordering::AcqRel, Ordering::Acquire);
+            self.failed.store(true, Ordering::Release);
+            self.done.notify();
+        }
+    }
+
+    /// The place of the first rank to fail.
+    pub(super) fn first_failure(&self) -> Option<usize> {
+        let place = self.first_failure.load(Ordering::Acquire) as usize;
+        (place < self.ranks.len()).then_some(place)
+    }
+
+    pub(super) fn interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Acquire)
+    }
+
+    /// Stops all ranks' work in flight. Never blocks; any thread but a capturing one may call it.
+    pub(super) fn abort(&self) {
+        self.aborted.abort();
+        self.exchange.abort();
+        for abort in self.aborts.get().into_iter().flatten() {
+            abort.abort();
+        }
+    }
+
+    /// As [`Shared::abort`], on request.
+    pub(super) fn interrupt(&self) {
+        self.interrupted.store(true, Ordering::Release);
+        self.abort();
+        self.done.notify();
+    }
+}
+
+impl RankState {
+    fn new() -> RankState {
+        RankState {
+            steps: AtomicU64::new(0),
+            since: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            progress: OnceLock::new(),
+            outcome: Mutex::new(None),
+            call: Mutex::new(None),
+        }
+    }
+}
+
+/// The group's own abort handle, for work that has no library's.
+#[derive(Default)]
+struct AbortFlag(AtomicBool);
+
+impl Abort for AbortFlag {
+    fn abort(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn is_aborted(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// How long the last steps took: written by one rank's thread, read by the caller.
+pub(super) struct StepTimes {
+    ring: Box<[AtomicU64]>,
+    count: AtomicU64,
+}
+
+impl StepTimes {
+    const KEPT: usize = 1 << 14;
+
+    fn new() -> StepTimes {
+        StepTimes {
+            ring: (0..StepTimes::KEPT).map(|_| AtomicU64::new(0)).collect(),
+            count: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn record(&self, nanoseconds: u64) {
+        let count = self.count.load(Ordering::Relaxed);
+        self.ring[count as usize % StepTimes::KEPT].store(nanoseconds, Ordering::Relaxed);
+        self.count.store(count + 1, Ordering::Release);
+    }
+
+    pub(super) fn last(&self) -> Vec<u64> {
+        let kept = (self.count.load(Ordering::Acquire) as usize).min(StepTimes::KEPT);
+        self.ring[..kept].iter().map(|time| time.load(Ordering::Relaxed)).collect()
+    }
+}

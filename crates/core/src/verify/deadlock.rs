@@ -1,0 +1,249 @@
+//! Whether ranks wait for each other in a cycle.
+
+use std::collections::VecDeque;
+
+use crate::codes;
+use crate::diagnostic::Diagnostic;
+use crate::task::Meeting;
+use crate::verify::matching::{Matched, Units};
+
+/// Lets the ranks run to their end, and explains it if they cannot.
+pub(super) fn check(units: &Units<'_>, matched: &Matched, problems: &mut Vec<Diagnostic>) {
+    let mut components = Components::of(units, matched);
+    let heads = components.run(units);
+    let stuck: Vec<u32> = (0..units.world.size()).filter(|&r| heads[r as usize] < units.of(r).end).collect();
+    if stuck.is_empty() {
+        return;
+    }
+    let meetings = Meetings::of(units, matched);
+    let undefined = meetings.finish_apart(units);
+    let mut explained = vec![false; heads.len()];
+    let mut seen = Seen { round: 0, meetings: vec![0; matched.len()] };
+    for &rank in &stuck {
+        if let Some(cycle) = cycle(rank, units, &heads, &meetings, &mut explained, &mut seen) {
+            problems.push(report(units, &heads, &cycle, undefined));
+        }
+    }
+}
+
+/// Units that complete together, by union-find.
+struct Components {
+    parent: Vec<u32>,
+    /// Of each root: how many units it stands for, and how many of them are posted.
+    size: Vec<u32>,
+    posted: Vec<u32>,
+    /// The units of a component as a ring, to walk them when it completes.
+    next: Vec<u32>,
+}
+
+impl Components {
+    fn of(units: &Units<'_>, matched: &Matched) -> Components {
+        let count = units.list.len() as u32;
+        let mut components = Components {
+            parent: (0..count).collect(),
+            size: vec![1; count as usize],
+            posted: vec![0; count as usize],
+            next: (0..count).collect(),
+        };
+        for meeting in 0..matched.len() {
+            if let Some((&first, others)) = matched.units(meeting).split_first() {
+                others.iter().for_each(|&other| components.unite(first, other));
+            }
+        }
+        components
+    }
+
+    fn find(&mut self, mut unit: u32) -> u32 {
+        while self.parent[unit as usize] != unit {
+            let grand = self.parent[self.parent[unit as usize] as usize];
+            self.parent[unit as usize] = grand;
+            unit = grand;
+        }
+        unit
+    }
+
+    fn unite(&mut self, a: u32, b: u32) {
+        let (mut a, mut b) = (self.find(a), self.find(b));
+        if a == b {
+            return;
+        }
+        if self.size[a as usize] < self.size[b as usize] {
+            std::mem::swap(&mut a, &mut b);
+        }
+        self.parent[b as usize] = a;
+        self.size[a as usize] += self.size[b as usize];
+        self.next.swap(a as usize, b as usize); // joins the two rings
+    }
+
+    /// Posts units until no component can complete; returns the unit that each rank stands at.
+    fn run(&mut self, units: &Units<'_>) -> Vec<u32> {
+        let ranks = units.world.size();
+        let mut heads: Vec<u32> = (0..ranks).map(|rank| units.of(rank).start).collect();
+        let mut ready: VecDeque<u32> = (0..ranks).collect();
+        while let Some(rank) = ready.pop_front() {
+            let head = heads[rank as usize];
+            if head == units.of(rank).end {
+                continue;
+            }
+            let root = self.find(head);
+            self.posted[root as usize] += 1;
+            // Two units of one rank in a component: the second is never posted, and the component never completes.
+            if self.posted[root as usize] == self.size[root as usize] {
+                let mut unit = root;
+                loop {
+                    let rank = units.list[unit as usize].rank;
+                    heads[rank as usize] += 1;
+                    ready.push_back(rank);
+                    unit = self.next[unit as usize];
+                    if unit == root {
+                        break;
+                    }
+                }
+            }
+        }
+        heads
+    }
+}
+
+/// The meetings of each unit. Only made when there is a deadlock to explain.
+struct Meetings<'a> {
+    matched: &'a Matched,
+    of_unit: Vec<Vec<u32>>,
+}
+
+impl<'a> Meetings<'a> {
+    fn of(units: &Units<'_>, matched: &'a Matched) -> Meetings<'a> {
+        let mut of_unit = vec![Vec::new(); units.list.len()];
+        for meeting in 0..matched.len() {
+            for &unit in matched.units(meeting) {
+                of_unit[unit as usize].push(meeting as u32);
+            }
+        }
+        Meetings { matched, of_unit }
+    }
+
+    /// The nearest unit of `head`'s component that its rank does not stand at, by the fewest matches between.
+    fn unposted(&self, head: u32, units: &Units<'_>, heads: &[u32], seen: &mut Seen) -> Option<u32> {
+        seen.round += 1;
+        let mut queue = VecDeque::from([head]);
+        while let Some(unit) = queue.pop_front() {
+            for &meeting in &self.of_unit[unit as usize] {
+                if std::mem::replace(&mut seen.meetings[meeting as usize], seen.round) == seen.round {
+                    continue;
+                }
+                for &partner in self.matched.units(meeting as usize) {
+                    if heads[units.list[partner as usize].rank as usize] != partner {
+                        return Some(partner);
+                    }
+                    queue.push_back(partner);
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether the ranks would finish if each member of a group completed as soon as its own partners are posted.
+    fn finish_apart(&self, units: &Units<'_>) -> bool {
+        let mut missing: Vec<u32> =
+            (0..self.matched.len()).map(|m| self.matched.units(m).len() as u32).collect();
+        let mut open: Vec<u32> = self.of_unit.iter().map(|m| m.len() as u32).collect();
+        let mut heads: Vec<u32> = (0..units.world.size()).map(|rank| units.of(rank).start).collect();
+        let mut ready: VecDeque<u32> = (0..units.world.size()).collect();
+        while let Some(rank) = ready.pop_front() {
+            let head = heads[rank as usize];
+            if head == units.of(rank).end {
+                continue;
+            }
+            for &meeting in &self.of_unit[head as usize] {
+                missing[meeting as usize] -= 1;
+                if missing[meeting as usize] > 0 {
+                    continue;
+                }
+                for &unit in self.matched.units(meeting as usize) {
+                    open[unit as usize] -= 1;
+                    if open[unit as usize] == 0 {
+                        let rank = units.list[unit as usize].rank;
+                        heads[rank as usize] += 1;
+                        ready.push_back(rank);
+                    }
+                }
+            }
+        }
+        (0..units.world.size()).all(|rank| heads[rank as usize] == units.of(rank).end)
+    }
+}
+
+/// Which meetings a search has passed: those that carry its round.
+struct Seen {
+    round: u32,
+    meetings: Vec<u32>,
+}
+
+/// Follows who waits for whom from a stuck rank until a rank comes again; `None` if that leads into a cycle that was
+/// reported already.
+fn cycle(
+    start: u32,
+    units: &Units<'_>,
+    heads: &[u32],
+    meetings: &Meetings<'_>,
+    explained: &mut [bool],
+    seen: &mut Seen,
+) -> Option<Vec<(u32, u32)>> {
+    let mut path: Vec<(u32, u32)> = Vec::new(); // ranks, each with the unit it waits for
+    let mut rank = start;
+    loop {
+        if let Some(at) = path.iter().position(|&(r, _)| r == rank) {
+            return Some(path.split_off(at));
+        }
+        if std::mem::replace(&mut explained[rank as usize], true) {
+            return None;
+        }
+        let awaited = meetings.unposted(heads[rank as usize], units, heads, seen)?;
+        path.push((rank, awaited));
+        rank = units.list[awaited as usize].rank;
+    }
+}
+
+fn report(units: &Units<'_>, heads: &[u32], cycle: &[(u32, u32)], undefined: bool) -> Diagnostic {
+    let ops = |unit: u32| {
+        let names: Vec<&str> = units.list[unit as usize].node.ops().iter().map(|op| op.op.name()).collect();
+        match names.as_slice() {
+            [one] => format!("`{one}`"),
+            _ => format!("the group `{}`", units.list[unit as usize].node.origin.name),
+        }
+    };
+    let waits: Vec<String> = cycle
+        .iter()
+        .map(|&(rank, awaited)| {
+            let other = units.list[awaited as usize].rank;
+            format!("rank {rank} waits in {} for rank {other}", ops(heads[rank as usize]))
+        })
+        .collect();
+    let (code, text) = if undefined {
+        let text =
+            "finishes only if members of a group progress apart from each other, which NCCL leaves undefined";
+        (codes::UNDEFINED, format!("this {text}: {}", waits.join("; ")))
+    } else {
+        (codes::DEADLOCK, format!("deadlock: {}", waits.join("; ")))
+    };
+    let lone_transfers = cycle.iter().all(|&(rank, _)| {
+        let ops = units.list[heads[rank as usize] as usize].node.ops();
+        ops.iter().all(|op| op.description.meetings.iter().all(|m| !matches!(m, Meeting::Collective(_))))
+    });
+    let help = if lone_transfers {
+        "let the sends and receives that belong together stand in one group on every rank, or use `send_recv`"
+    } else {
+        "let all ranks come to these tasks in the same order"
+    };
+    let mut labels = cycle.iter().map(|&(rank, awaited)| {
+        let text = format!(
+            "waits for `{}` of rank {}",
+            units.list[awaited as usize].node.origin.name, units.list[awaited as usize].rank
+        );
+        units.label(heads[rank as usize], text)
+    });
+    let primary = labels.next().unwrap_or_default();
+    let mut report = Diagnostic::error(code, text, primary).with_help(help);
+    report.related = labels.collect();
+    report
+}

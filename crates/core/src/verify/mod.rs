@@ -1,0 +1,107 @@
+//! The proof before launch: that no rank can hang, mismatch, or read what was never written.
+//!
+//! All ranks' graphs are looked at together, with blocking semantics: a rank posts one *unit* (a group or a lone op)
+//! at a time, and a unit completes together with every unit that it is matched with. Matching is symmetric, so units
+//! fall into components that complete as a whole, once all their units are posted; the job reaches its end exactly if
+//! the ranks' program orders over these components have no cycle. That takes one pass over all tasks, whatever the
+//! number of ranks ([`matching`], [`deadlock`]).
+//!
+//! Each phase is judged by itself, since the plan group waits for all ranks between phases; one step stands for all,
+//! since it is repeated as it is.
+
+mod dataflow;
+mod deadlock;
+mod hash;
+mod matching;
+mod report;
+
+pub(crate) use report::fold;
+
+use crate::codes;
+use crate::diagnostic::{Diagnostic, Label};
+use crate::error::Problems;
+use crate::graph::{Phase, TaskGraph};
+
+/// The graphs of all ranks, proven. Only [`verify`] makes one, and a plan group takes nothing else.
+#[derive(Clone, Debug)]
+pub struct Verified {
+    graphs: Vec<TaskGraph>,
+    plan_hash: u128,
+}
+
+impl Verified {
+    /// The graphs, by rank.
+    pub fn graphs(&self) -> &[TaskGraph] {
+        &self.graphs
+    }
+
+    /// A fingerprint of what all ranks will do: equal on every machine and build exactly if the job is, but for
+    /// chance. Processes that join one job compare it before their first collective.
+    pub fn plan_hash(&self) -> u128 {
+        self.plan_hash
+    }
+
+    /// Graphs that nobody verified, for tests of what happens when a job hangs all the same.
+    #[cfg(feature = "unverified")]
+    #[doc(hidden)]
+    pub fn unverified(graphs: Vec<TaskGraph>) -> Verified {
+        let plan_hash = hash::plan_hash(&graphs);
+        Verified { graphs, plan_hash }
+    }
+}
+
+/// Proves that every rank reaches its end, or reports all that stands against it.
+///
+/// Takes one graph for every rank of a world, in any order. Called before anything is bound to a device; needs none.
+pub fn verify(mut graphs: Vec<TaskGraph>) -> Result<Verified, Problems> {
+    graphs.sort_by_key(TaskGraph::rank);
+    let mut problems = Vec::new();
+    if let Some(problem) = incomplete(&graphs) {
+        return Err(Problems(vec![problem]));
+    }
+    dataflow::check(&graphs, &mut problems);
+    for phase in Phase::ALL {
+        let before = problems.len();
+        let units = matching::Units::collect(&graphs, phase);
+        let matched = matching::check(&units, &mut problems);
+        // A rank that waits for something unmatched waits for good; reporting that as a deadlock too would hide
+        // the cause among its consequences.
+        if problems.len() == before {
+            deadlock::check(&units, &matched, &mut problems);
+        }
+    }
+    if !problems.is_empty() {
+        return Err(Problems(fold(problems)));
+    }
+    let plan_hash = hash::plan_hash(&graphs);
+    Ok(Verified { graphs, plan_hash })
+}
+
+/// Whether the graphs are not exactly one for every rank of one world.
+fn incomplete(graphs: &[TaskGraph]) -> Option<Diagnostic> {
+    let report = |text: String| Some(Diagnostic::error(codes::RANKS, text, Label::default()));
+    let Some(first) = graphs.first() else {
+        return report("there are no task graphs".to_string());
+    };
+    let size = first.world().size();
+    let sizes = graphs.iter().find(|g| g.world().size() != size);
+    if let Some(other) = sizes {
+        return report(format!(
+            "rank {} is of a world of {} and rank {} of a world of {size}",
+            other.rank(),
+            other.world().size(),
+            first.rank()
+        ));
+    }
+    if let Some(pair) = graphs.windows(2).find(|pair| pair[0].rank() == pair[1].rank()) {
+        return report(format!("there are two task graphs for rank {}", pair[0].rank()));
+    }
+    let missing = (0..size).zip(graphs.iter().map(Some).chain(std::iter::repeat(None)));
+    for (rank, graph) in missing {
+        if graph.is_none_or(|g| g.rank() != rank) {
+            return report(format!("the world has {size} ranks, and there is no task graph for rank {rank}"));
+        }
+    }
+    (graphs.len() != size as usize)
+        .then(|| Diagnostic::error(codes::RANKS, "there are more task graphs than ranks", Label::default()))
+}

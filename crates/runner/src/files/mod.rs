@@ -1,0 +1,31 @@
+//! Data in and out: what a buffer holds at the start, and what is left of it at the end.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`npy`], [`safetensors`] | open a file as an [`ArrayFile`]: checked at once, read whole, by rows or by slices |
+//! | [`npy`], [`png`] | write a buffer as a file's bytes |
+//! | [`output`] | puts those bytes in their place, whole or not at all |
+//! | [`init`], [`random`] | a buffer's contents made from numbers, by rule or at random |
+//! | [`shard`] | which rows are whose |
+//!
+//! Files are not trusted. Every size a header states is checked against the file's own length before anything
+//! is allocated, nothing but a regular file is opened, and nothing is converted unless the caller asks for it.
+//!
+//! A buffer's contents are plain bytes throughout: elements in the machine's byte order, row-major (C) order.
+
+mod array;
+mod error;
+mod exact;
+pub mod init;
+pub mod npy;
+pub mod output;
+pub mod png;
+pub mod random;
+pub mod safetensors;
+pub mod shard;
+#[cfg(test)]
+mod testing;
+
+pub use array::{Array, ArrayFile};
+pub use error::FileError;
+pub use exact::{Exact, ValueError};
