@@ -3,6 +3,8 @@
 pub mod args;
 pub mod buffer;
 pub mod codes;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod device;
 pub mod diagnostic;
 pub mod dtype;
