@@ -55,6 +55,11 @@ codes! {
     WORLD = "E0150", "The world or a communicator cannot be made.";
     LOOP = "E0151", "A loop has more rounds than a group may have.";
 
+    DATA = "E0310", "A data file is missing, or is not what the buffer needs.";
+    CONTENTS = "E0311", "A buffer cannot hold the values that it is to begin with.";
+    OUTPUT = "E0312", "An output cannot be written where it is to be.";
+    DEVICES = "E0313", "The devices are not what the job needs.";
+
     UNUSED_BUFFER = "W0101", "A buffer is declared and no task names it.";
     UNUSED_PARAM = "W0102", "A param is declared and nothing uses it.";
 }

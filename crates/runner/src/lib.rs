@@ -6,4 +6,5 @@ pub mod files;
 pub mod manifest;
 pub mod render;
 pub mod resolve;
+pub mod run;
 mod suggest;

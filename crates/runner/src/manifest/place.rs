@@ -160,6 +160,12 @@ impl Formula {
         Formula { expr: Expr::literal(value, 0..0), place: Place::of_value(span) }
     }
 
+    /// An expression that stands in no manifest, such as one of the command line.
+    pub(crate) fn standalone(text: &str) -> Result<Formula, ExprError> {
+        let nowhere = Place::of_value(Span { start: 0, end: 0 });
+        Ok(Formula { expr: expr::parse(text)?, place: nowhere })
+    }
+
     /// The value in its surroundings.
     pub fn eval(&self, env: &dyn Env) -> Result<Value, FormulaError> {
         self.placed(self.expr.eval(env))

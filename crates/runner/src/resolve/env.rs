@@ -114,14 +114,28 @@ fn member(world: &World, comm: CommId, rank: u32) -> Option<Member> {
     Some(Member { rank: part.rank.into(), size: part.size().into() })
 }
 
-/// An environment with one name more: a loop's variable, or `i`.
-pub(super) struct With<'e> {
-    pub(super) outer: &'e RankEnv<'e>,
-    pub(super) name: &'e str,
-    pub(super) value: i64,
+/// Surroundings with one name more: a loop's variable, or `i`.
+#[derive(Debug)]
+pub struct WithIndex<'e> {
+    outer: &'e RankEnv<'e>,
+    name: &'e str,
+    value: i64,
 }
 
-impl Env for With<'_> {
+impl<'e> WithIndex<'e> {
+    /// In a fill, `i` is the element's index.
+    pub fn new(outer: &'e RankEnv<'e>, index: u64) -> WithIndex<'e> {
+        // A buffer's length fits 63 bits.
+        WithIndex { outer, name: "i", value: index as i64 }
+    }
+
+    /// In a loop, the variable has the round's value.
+    pub(super) fn variable(outer: &'e RankEnv<'e>, name: &'e str, value: i64) -> WithIndex<'e> {
+        WithIndex { outer, name, value }
+    }
+}
+
+impl Env for WithIndex<'_> {
     fn name(&self, name: &str) -> Lookup<Value> {
         if name == self.name { Lookup::Found(Value::Int(self.value)) } else { self.outer.name(name) }
     }

@@ -21,9 +21,10 @@ use squall_core::{BufferDecl, Diagnostic, Label, Problems, Registry, TaskGraph, 
 use crate::codes;
 use crate::manifest::Manifest;
 
-pub use env::RankEnv;
+pub use env::{RankEnv, WithIndex};
 pub use names::Symbols;
 pub use outputs::{Target, Writers};
+pub(crate) use watch::{buffers as watched_buffers, rank as watched_rank};
 
 /// What a manifest means for a world: the graphs of all ranks, and the surroundings to work out the rest in.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use squall_core::graph::{GraphBuilder, GroupSpec, KernelSpec, Node, OpSpec, Orig
 use squall_core::{BufferDecl, CommId, Diagnostic, KernelDef, Label, Registry, Task as _, World};
 
 use super::args::Argument;
-use super::env::{RankEnv, With};
+use super::env::{RankEnv, WithIndex};
 use super::names::{Symbol, Symbols};
 use crate::codes;
 use crate::expr::Env;
@@ -448,7 +448,7 @@ impl Member<'_> {
             return None;
         }
         for value in start..end {
-            let env = With { outer: rank, name: &repeat.variable.value, value };
+            let env = WithIndex::variable(rank, &repeat.variable.value, value);
             if self.present(rank, &env)? {
                 let origin =
                     Origin { name: format!("{}.{value}", self.origin.name), ..(*self.origin).clone() };
