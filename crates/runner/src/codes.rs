@@ -17,7 +17,7 @@ codes! {
     TOO_LARGE = "E0002", "The file is larger than a manifest may be.";
     TOML_SYNTAX = "E0003", "The text is not TOML.";
     DUPLICATE_KEY = "E0004", "A key or a table is written twice.";
-    TOO_MANY = "E0005", "There are more errors than are listed.";
+    MORE_ERRORS = "E0005", "There are more errors than are listed.";
 
     VERSION = "E0101", "The manifest's version is missing, or is one that this build does not read.";
     UNKNOWN_KEY = "E0102", "The language has no such key.";
@@ -41,6 +41,8 @@ codes! {
     ARITY = "E0127", "A function is given too few or too many arguments.";
     OUT_OF_RANGE = "E0128", "An index or an argument is out of range.";
     EXPR_LIMIT = "E0129", "The expression is too long or too deeply nested.";
+
+    MORE_WARNINGS = "W0001", "There are more warnings than are listed.";
 
     UNUSED_BUFFER = "W0101", "A buffer is declared and no task names it.";
     UNUSED_PARAM = "W0102", "A param is declared and nothing uses it.";

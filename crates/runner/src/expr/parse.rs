@@ -163,7 +163,13 @@ impl<'s> Parser<'s> {
             Some((Token::Int(_) | Token::Float(_), _)) => "a number".to_owned(),
         };
         let error = ExprError::new(ErrorKind::Syntax, &range, format!("expected {wanted}, found {found}"));
-        let Some(Token::Symbol(symbol)) = self.peek() else { return error };
+        let symbol = match self.peek() {
+            Some(Token::Symbol(symbol)) => symbol,
+            Some(Token::Word("for")) => {
+                return error.with_help("there are no comprehensions; write the items");
+            }
+            _ => return error,
+        };
         let behind = self.at.checked_sub(1).and_then(|at| self.tokens.get(at));
         let behind_value =
             behind.is_some_and(|(token, _)| !matches!(token, Token::Symbol(s) if *s != ")" && *s != "]"));

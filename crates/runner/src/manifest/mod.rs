@@ -69,9 +69,9 @@ pub fn parse(text: &str) -> Result<(Manifest, Vec<Diagnostic>), Vec<Diagnostic>>
     if !diagnostics.is_empty() {
         return Err(diagnostics.sorted());
     }
-    let mut warnings = unused::check(&manifest.params, &manifest.buffers, &used);
-    warnings.sort_by_key(|warning| warning.primary.span);
-    Ok((Manifest { names, ..manifest }, warnings))
+    let mut warnings = reader::Diagnostics::default();
+    unused::check(&manifest.params, &manifest.buffers, &used).for_each(|warning| warnings.push(warning));
+    Ok((Manifest { names, ..manifest }, warnings.sorted()))
 }
 
 /// Reports a missing version; another version is returned, since nothing that this build says of the rest would

@@ -29,11 +29,11 @@ pub(crate) struct Reader<'s> {
     diagnostics: Diagnostics,
 }
 
-/// More errors than this are counted and not kept: they would help nobody, and a file of errors alone must not
-/// take memory without bound.
+/// More errors or warnings than this are counted and not kept: they would help nobody, and a file of errors alone
+/// must not take memory and time without bound.
 pub(crate) const MAX_DIAGNOSTICS: usize = 100;
 
-/// What was found wrong so far.
+/// What was found wrong so far: errors, or warnings.
 #[derive(Default)]
 pub(crate) struct Diagnostics {
     kept: Vec<Diagnostic>,
@@ -62,8 +62,13 @@ impl Diagnostics {
     pub(crate) fn sorted(mut self) -> Vec<Diagnostic> {
         self.kept.sort_by_key(|d| d.primary.span.map_or((u32::MAX, u32::MAX), |span| (span.start, span.end)));
         if self.dropped > 0 {
-            let message = format!("{} more errors are not listed", self.dropped);
-            self.kept.push(Diagnostic::error(codes::TOO_MANY, message, Label::default()));
+            self.kept.push(if self.kept.iter().any(Diagnostic::is_error) {
+                let message = format!("{} more errors are not listed", self.dropped);
+                Diagnostic::error(codes::MORE_ERRORS, message, Label::default())
+            } else {
+                let message = format!("{} more warnings are not listed", self.dropped);
+                Diagnostic::warning(codes::MORE_WARNINGS, message, Label::default())
+            });
         }
         self.kept
     }
@@ -367,22 +372,24 @@ impl<'s> Reader<'s> {
 
     /// Checks a parsed expression: its names, and its value where that is the same everywhere.
     pub(crate) fn checked(&mut self, formula: Formula, scope: Scope<'_>) -> Option<Formula> {
-        let mut wrong = Vec::new();
+        let Reader { names, used, diagnostics, .. } = self;
+        let mut is_right = true;
         formula.expr.mentions(&mut |mention, range| {
-            if let Some(name) = mention.name() {
-                self.used.insert(name.to_owned());
+            if let Some(name) = mention.name().filter(|name| !used.contains(*name)) {
+                used.insert(name.to_owned());
             }
-            wrong.extend(scope.check(mention, formula.place.part(range), &self.names));
+            if !scope.allows(mention, names) {
+                is_right = false;
+                diagnostics.push_with(|| scope.describe(mention, formula.place.part(range), names));
+            }
         });
-        let is_wrong = !wrong.is_empty();
-        wrong.into_iter().for_each(|diagnostic| self.report(diagnostic));
         if formula.expr.is_constant()
             && let Err(error) = formula.eval(&NoEnv)
         {
             self.formula_error(&error);
             return None;
         }
-        (!is_wrong).then_some(formula)
+        is_right.then_some(formula)
     }
 
     /// One to three numbers or expressions; a single one needs no brackets.
@@ -439,13 +446,13 @@ impl<'s> Reader<'s> {
 
     /// Reports that part of the language is not in this version.
     pub(crate) fn unsupported(&mut self, what: &str, span: Span) {
-        self.report(unsupported(what, span));
+        self.report(unsupported(what, span, ""));
     }
 }
 
-fn unsupported(what: &str, span: Span) -> Diagnostic {
+fn unsupported(what: &str, span: Span, label: &str) -> Diagnostic {
     let message = format!("`{what}` is not supported by this version");
-    Diagnostic::error(codes::UNSUPPORTED, message, Label::at(span, ""))
+    Diagnostic::error(codes::UNSUPPORTED, message, Label::at(span, label))
 }
 
 /// `a`, `a or b`, `a, b or c`.
@@ -458,7 +465,7 @@ fn in_words(words: &[&str]) -> String {
 
 fn unknown_key(key: &str, span: Span, level: &Level) -> Diagnostic {
     if level.later.contains(&key) {
-        return unsupported(key, span);
+        return unsupported(key, span, &format!("not yet in {}", level.title));
     }
     let habit = level.habits.iter().find(|(habit, _)| *habit == key).map(|(_, help)| (*help).to_owned());
     let homes = level.homes(key);
