@@ -1,6 +1,6 @@
 //! The expression language: what each form gives, what each fault says, and that nothing panics.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests panic as tests do")]
 
 use proptest::prelude::*;
 use squall_runner::expr::{
