@@ -17,7 +17,7 @@ codes! {
     TOO_LARGE = "E0002", "The file is larger than a manifest may be.";
     TOML_SYNTAX = "E0003", "The text is not TOML.";
     DUPLICATE_KEY = "E0004", "A key or a table is written twice.";
-    TOO_MANY = "E0005", "There are more errors than are listed.";
+    MORE_ERRORS = "E0005", "There are more errors than are listed.";
 
     VERSION = "E0101", "The manifest's version is missing, or is one that this build does not read.";
     UNKNOWN_KEY = "E0102", "The language has no such key.";
@@ -49,17 +49,17 @@ codes! {
     RANGE = "E0144", "A range reaches outside an axis, or has too many axes.";
     NOT_CONTIGUOUS = "E0145", "A range is not contiguous in memory.";
     SHAPE = "E0146", "A length of a buffer or a grid is negative.";
-    NO_BLOCK = "E0147", "A kernel task has no block.";
-    SAVE = "E0148", "A file to be saved would be written twice, or by a rank that lacks the buffer.";
-    WATCH = "E0149", "A watched value cannot be read where it is to be read.";
-    WORLD = "E0150", "The world or a communicator cannot be made.";
-    LOOP = "E0151", "A loop has more rounds than a group may have.";
+    SAVE = "E0147", "A file to be saved would be written twice, or by a rank that lacks the buffer.";
+    WATCH = "E0148", "A watched value cannot be read where it is to be read.";
+    WORLD = "E0149", "The world or a communicator cannot be made.";
+    LOOP = "E0150", "A loop has more rounds than a group may have.";
 
     DATA = "E0310", "A data file is missing, or is not what the buffer needs.";
     CONTENTS = "E0311", "A buffer cannot hold the values that it is to begin with.";
     OUTPUT = "E0312", "An output cannot be written where it is to be.";
     DEVICES = "E0313", "The devices are not what the job needs.";
 
+    MORE_WARNINGS = "W0001", "There are more warnings than are listed.";
     UNUSED_BUFFER = "W0101", "A buffer is declared and no task names it.";
     UNUSED_PARAM = "W0102", "A param is declared and nothing uses it.";
 }

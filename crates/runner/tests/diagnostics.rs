@@ -32,12 +32,14 @@ fn fixtures() -> Vec<(String, Vec<u8>)> {
 /// Texts that no file of a repository should be.
 fn generated() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let many: String = (0..150).map(|n| format!("key{n} = 1\n")).collect();
+    let unused: String = (0..150).map(|n| format!("p{n} = 1\n")).collect();
     vec![
         ("latin-1", b"manifest = 1 # caf\xe9\n".to_vec(), codes::NOT_UTF8.0),
         ("UTF-16", b"\xff\xfem\0a\0n\0".to_vec(), codes::NOT_UTF8.0),
         ("nested arrays, 10 MiB", "[".repeat(10 << 20).into_bytes(), codes::TOO_LARGE.0),
         ("nested arrays", format!("a = {}", "[".repeat(1 << 19)).into_bytes(), codes::TOML_SYNTAX.0),
-        ("many errors", format!("manifest = 1\n{many}").into_bytes(), codes::TOO_MANY.0),
+        ("many errors", format!("manifest = 1\n{many}").into_bytes(), codes::MORE_ERRORS.0),
+        ("many warnings", format!("manifest = 1\n[params]\n{unused}").into_bytes(), codes::MORE_WARNINGS.0),
     ]
 }
 

@@ -142,6 +142,42 @@ impl Comparison {
     }
 }
 
+/// A buffer, or a range of one: `u`, `u[1]`, `u[0, 2:8]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BufferRef {
+    /// The buffer's name.
+    pub name: Box<str>,
+    /// Where the name stands: bytes of the text.
+    pub name_range: Range<usize>,
+    /// One an axis, from the first; empty for the whole buffer.
+    pub index: Vec<AxisIndex>,
+}
+
+/// What a [`BufferRef`] takes of one axis.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AxisIndex {
+    /// One place.
+    Single(Expr),
+    /// From `start` (or 0) up to and without `end` (or the axis's length).
+    Range {
+        /// The first place.
+        start: Option<Expr>,
+        /// One past the last place.
+        end: Option<Expr>,
+    },
+}
+
+/// The head of a loop: `m in 4`, `m in 1..k`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoopText {
+    /// The loop variable.
+    pub variable: Ident,
+    /// The first value; 0 if left out.
+    pub start: Option<Expr>,
+    /// One past the last value.
+    pub end: Expr,
+}
+
 /// What an expression asks of its surroundings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mention<'e> {

@@ -14,7 +14,7 @@
 
 use std::ops::Range;
 
-use super::ast::{Choice, Comparison, Expr, Ident, Kind, Operator, Slice};
+use super::ast::{AxisIndex, BufferRef, Choice, Comparison, Expr, Ident, Kind, LoopText, Operator, Slice};
 use super::error::{ErrorKind, ExprError};
 use super::functions::Function;
 use super::lex::{Token, tokens};
@@ -58,45 +58,9 @@ pub fn parse(text: &str) -> Parsed<Expr> {
     whole(text, Parser::choice)
 }
 
-/// A buffer, or a range of one: `u`, `u[1]`, `u[0, 2:8]`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BufferRef {
-    /// The buffer's name.
-    pub name: Box<str>,
-    /// Where the name stands: bytes of the text.
-    pub name_range: Range<usize>,
-    /// One an axis, from the first; empty for the whole buffer.
-    pub index: Vec<AxisIndex>,
-}
-
-/// What a [`BufferRef`] takes of one axis.
-#[derive(Clone, Debug, PartialEq)]
-pub enum AxisIndex {
-    /// One place.
-    Single(Expr),
-    /// From `start` (or 0) up to and without `end` (or the axis's length).
-    Range {
-        /// The first place.
-        start: Option<Expr>,
-        /// One past the last place.
-        end: Option<Expr>,
-    },
-}
-
 /// Parses a buffer or a range of one.
 pub fn parse_buffer(text: &str) -> Parsed<BufferRef> {
     whole(text, Parser::buffer)
-}
-
-/// The head of a loop: `m in 4`, `m in 1..k`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LoopText {
-    /// The loop variable.
-    pub variable: Ident,
-    /// The first value; 0 if left out.
-    pub start: Option<Expr>,
-    /// One past the last value.
-    pub end: Expr,
 }
 
 /// Parses the head of a loop.
@@ -163,7 +127,13 @@ impl<'s> Parser<'s> {
             Some((Token::Int(_) | Token::Float(_), _)) => "a number".to_owned(),
         };
         let error = ExprError::new(ErrorKind::Syntax, &range, format!("expected {wanted}, found {found}"));
-        let Some(Token::Symbol(symbol)) = self.peek() else { return error };
+        let symbol = match self.peek() {
+            Some(Token::Symbol(symbol)) => symbol,
+            Some(Token::Word("for")) => {
+                return error.with_help("there are no comprehensions; write the items");
+            }
+            _ => return error,
+        };
         let behind = self.at.checked_sub(1).and_then(|at| self.tokens.get(at));
         let behind_value =
             behind.is_some_and(|(token, _)| !matches!(token, Token::Symbol(s) if *s != ")" && *s != "]"));

@@ -159,12 +159,12 @@ fn feed<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<At<Feed>> {
     let ends = [("wrap", Some(FeedEnd::Wrap)), ("stop", None), ("pad", None)];
     let end = match fields.get("end") {
         None => Some(FeedEnd::Wrap),
-        Some(end) => {
-            let chosen = reader.choice(end, &ends)?.value;
-            if chosen.is_none() {
-                reader.unsupported("end = \"stop\"` and `end = \"pad\"", end.span());
+        Some(field) => {
+            let end = reader.choice(field, &ends)?.value;
+            if let (None, DeValue::String(word)) = (end, field.node.get_ref()) {
+                reader.unsupported(&format!("end = \"{word}\""), field.span());
             }
-            chosen
+            end
         }
     };
     Some(At::new(Feed { file: file?, shard: shard?, end: end? }, field.span()))

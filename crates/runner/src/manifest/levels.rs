@@ -1,5 +1,10 @@
 //! The keys of the language: which table takes which, and what people write instead.
 
+use squall_core::{Diagnostic, Label, Span};
+
+use crate::codes;
+use crate::suggest::nearest;
+
 /// A kind of table.
 #[derive(Debug)]
 pub(crate) struct Level {
@@ -220,13 +225,47 @@ const LEVELS: &[&Level] = &[
 ];
 
 impl Level {
+    /// What to say of a key that this table does not take.
+    pub(crate) fn unknown_key(&self, key: &str, span: Span) -> Diagnostic {
+        if self.later.contains(&key) {
+            return unsupported(key, span, &format!("not yet in {}", self.title));
+        }
+        let habit = self.habits.iter().find(|(habit, _)| *habit == key).map(|(_, help)| (*help).to_owned());
+        let homes = self.homes(key);
+        if habit.is_none() && !homes.is_empty() {
+            let message = format!("`{key}` is not a key of {}", self.title);
+            return Diagnostic::error(codes::MISPLACED_KEY, message, Label::at(span, "at the wrong level"))
+                .with_help(format!("`{key}` belongs in {}", in_words(&homes)));
+        }
+        let message = format!("{} has no key `{key}`", self.title);
+        let help = habit.unwrap_or_else(|| match nearest(key, self.keys.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("its keys are {}", self.keys.join(", ")),
+        });
+        Diagnostic::error(codes::UNKNOWN_KEY, message, Label::at(span, "unknown")).with_help(help)
+    }
+
     /// The other kinds of tables that take a key.
-    pub(crate) fn homes(&self, key: &str) -> Vec<&'static str> {
+    fn homes(&self, key: &str) -> Vec<&'static str> {
         let others = LEVELS.iter().filter(|level| level.title != self.title);
         others
             .filter(|level| level.keys.contains(&key) || level.later.contains(&key))
             .map(|l| l.title)
             .collect()
+    }
+}
+
+/// That part of the language is not in this version.
+pub(crate) fn unsupported(what: &str, span: Span, label: &str) -> Diagnostic {
+    let message = format!("`{what}` is not supported by this version");
+    Diagnostic::error(codes::UNSUPPORTED, message, Label::at(span, label))
+}
+
+/// `a`, `a or b`, `a, b or c`.
+fn in_words(words: &[&str]) -> String {
+    match words {
+        [before @ .., last] if !before.is_empty() => format!("{} or {last}", before.join(", ")),
+        _ => words.concat(),
     }
 }
 

@@ -5,6 +5,7 @@
 //! expressions, circles of definitions. Arguments stay as written until their descriptors are known.
 
 mod buffer;
+mod collect;
 mod cycles;
 pub mod devices;
 mod habits;
@@ -28,6 +29,7 @@ use toml::de::DeValue;
 pub use model::Manifest;
 pub use syntax::MAX_SIZE;
 
+use self::collect::Diagnostics;
 use self::reader::{Fields, Reader};
 use crate::codes;
 
@@ -51,7 +53,7 @@ pub fn parse_bytes(bytes: &[u8]) -> Result<(Manifest, Vec<Diagnostic>), Vec<Diag
 /// Everything that is wrong with the text, in file order; at most about a hundred errors are listed. Warnings are
 /// not among them: what an error keeps from being read would seem unused.
 pub fn parse(text: &str) -> Result<(Manifest, Vec<Diagnostic>), Vec<Diagnostic>> {
-    let root = syntax::document(text).map_err(reader::Diagnostics::sorted)?;
+    let root = syntax::document(text).map_err(Diagnostics::sorted)?;
     if root.is_empty() {
         let help = "a manifest begins with `manifest = 1`";
         return Err(vec![
@@ -69,9 +71,9 @@ pub fn parse(text: &str) -> Result<(Manifest, Vec<Diagnostic>), Vec<Diagnostic>>
     if !diagnostics.is_empty() {
         return Err(diagnostics.sorted());
     }
-    let mut warnings = unused::check(&manifest.params, &manifest.buffers, &used);
-    warnings.sort_by_key(|warning| warning.primary.span);
-    Ok((Manifest { names, ..manifest }, warnings))
+    let mut warnings = Diagnostics::default();
+    unused::check(&manifest.params, &manifest.buffers, &used).for_each(|warning| warnings.push(warning));
+    Ok((Manifest { names, ..manifest }, warnings.sorted()))
 }
 
 /// Reports a missing version; another version is returned, since nothing that this build says of the rest would

@@ -7,7 +7,8 @@ use squall_core::{Code, Diagnostic, Label, Span};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::levels::Level;
+use super::collect::Diagnostics;
+use super::levels::{self, Level};
 use super::names::Names;
 use super::place::{At, Formula, FormulaError, Place, Text, TextError};
 use super::scope::Scope;
@@ -27,46 +28,6 @@ pub(crate) struct Reader<'s> {
     /// Every name that an expression or an argument mentions.
     pub(crate) used: BTreeSet<String>,
     diagnostics: Diagnostics,
-}
-
-/// More errors than this are counted and not kept: they would help nobody, and a file of errors alone must not
-/// take memory without bound.
-pub(crate) const MAX_DIAGNOSTICS: usize = 100;
-
-/// What was found wrong so far.
-#[derive(Default)]
-pub(crate) struct Diagnostics {
-    kept: Vec<Diagnostic>,
-    dropped: usize,
-}
-
-impl Diagnostics {
-    pub(crate) fn push(&mut self, diagnostic: Diagnostic) {
-        self.push_with(|| diagnostic);
-    }
-
-    /// Adds a diagnostic that is worked out only if it is kept.
-    pub(crate) fn push_with(&mut self, diagnostic: impl FnOnce() -> Diagnostic) {
-        if self.kept.len() < MAX_DIAGNOSTICS {
-            self.kept.push(diagnostic());
-        } else {
-            self.dropped += 1;
-        }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.kept.is_empty()
-    }
-
-    /// All of it in file order, what has no place last.
-    pub(crate) fn sorted(mut self) -> Vec<Diagnostic> {
-        self.kept.sort_by_key(|d| d.primary.span.map_or((u32::MAX, u32::MAX), |span| (span.start, span.end)));
-        if self.dropped > 0 {
-            let message = format!("{} more errors are not listed", self.dropped);
-            self.kept.push(Diagnostic::error(codes::TOO_MANY, message, Label::default()));
-        }
-        self.kept
-    }
 }
 
 /// A value together with the key that it stands under.
@@ -147,8 +108,7 @@ impl<'s> Reader<'s> {
     ) -> Fields<'t, 's> {
         for key in table.keys() {
             if !level.keys.contains(&&**key.get_ref()) {
-                let diagnostic = unknown_key(key.get_ref(), key.span().into(), level);
-                self.report(diagnostic);
+                self.report(level.unknown_key(key.get_ref(), key.span().into()));
             }
         }
         Fields { table, level, span }
@@ -367,22 +327,24 @@ impl<'s> Reader<'s> {
 
     /// Checks a parsed expression: its names, and its value where that is the same everywhere.
     pub(crate) fn checked(&mut self, formula: Formula, scope: Scope<'_>) -> Option<Formula> {
-        let mut wrong = Vec::new();
+        let Reader { names, used, diagnostics, .. } = self;
+        let mut is_right = true;
         formula.expr.mentions(&mut |mention, range| {
-            if let Some(name) = mention.name() {
-                self.used.insert(name.to_owned());
+            if let Some(name) = mention.name().filter(|name| !used.contains(*name)) {
+                used.insert(name.to_owned());
             }
-            wrong.extend(scope.check(mention, formula.place.part(range), &self.names));
+            if !scope.allows(mention, names) {
+                is_right = false;
+                diagnostics.push_with(|| scope.describe(mention, formula.place.part(range), names));
+            }
         });
-        let is_wrong = !wrong.is_empty();
-        wrong.into_iter().for_each(|diagnostic| self.report(diagnostic));
         if formula.expr.is_constant()
             && let Err(error) = formula.eval(&NoEnv)
         {
             self.formula_error(&error);
             return None;
         }
-        (!is_wrong).then_some(formula)
+        is_right.then_some(formula)
     }
 
     /// One to three numbers or expressions; a single one needs no brackets.
@@ -439,38 +401,6 @@ impl<'s> Reader<'s> {
 
     /// Reports that part of the language is not in this version.
     pub(crate) fn unsupported(&mut self, what: &str, span: Span) {
-        self.report(unsupported(what, span));
+        self.report(levels::unsupported(what, span, ""));
     }
-}
-
-fn unsupported(what: &str, span: Span) -> Diagnostic {
-    let message = format!("`{what}` is not supported by this version");
-    Diagnostic::error(codes::UNSUPPORTED, message, Label::at(span, ""))
-}
-
-/// `a`, `a or b`, `a, b or c`.
-fn in_words(words: &[&str]) -> String {
-    match words {
-        [before @ .., last] if !before.is_empty() => format!("{} or {last}", before.join(", ")),
-        _ => words.concat(),
-    }
-}
-
-fn unknown_key(key: &str, span: Span, level: &Level) -> Diagnostic {
-    if level.later.contains(&key) {
-        return unsupported(key, span);
-    }
-    let habit = level.habits.iter().find(|(habit, _)| *habit == key).map(|(_, help)| (*help).to_owned());
-    let homes = level.homes(key);
-    if habit.is_none() && !homes.is_empty() {
-        let message = format!("`{key}` is not a key of {}", level.title);
-        return Diagnostic::error(codes::MISPLACED_KEY, message, Label::at(span, "at the wrong level"))
-            .with_help(format!("`{key}` belongs in {}", in_words(&homes)));
-    }
-    let message = format!("{} has no key `{key}`", level.title);
-    let help = habit.unwrap_or_else(|| match nearest(key, level.keys.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("its keys are {}", level.keys.join(", ")),
-    });
-    Diagnostic::error(codes::UNKNOWN_KEY, message, Label::at(span, "unknown")).with_help(help)
 }

@@ -19,21 +19,58 @@ pub(crate) struct Scope<'v> {
 }
 
 impl Scope<'_> {
-    /// What is wrong with a mention, if anything.
-    pub(crate) fn check(&self, mention: Mention<'_>, span: Span, names: &Names) -> Option<Diagnostic> {
+    /// Whether a mention may stand here.
+    pub(crate) fn allows(&self, mention: Mention<'_>, names: &Names) -> bool {
+        match mention {
+            Mention::Place | Mention::Name("rank" | "world") => true,
+            Mention::Name("i") => self.element,
+            Mention::Name(name) if self.variable == Some(name) => true,
+            Mention::Name(name) | Mention::Communicator(name) | Mention::Len(name) => {
+                names.get(name).is_some_and(|declared| self.kinds(mention).contains(&declared.kind))
+            }
+        }
+    }
+
+    /// The kinds of declared names that such a mention may name.
+    fn kinds(&self, mention: Mention<'_>) -> &'static [NameKind] {
         use NameKind::{Buffer, Communicator, Param};
-        let (name, wanted): (&str, &[NameKind]) = match mention {
-            Mention::Place | Mention::Name("rank" | "world") => return None,
-            Mention::Name("i") => return (!self.element).then(|| element_index(span)),
-            Mention::Name(name) if self.variable == Some(name) => return None,
-            Mention::Name(name) => (name, if self.buffers { &[Param, Buffer] } else { &[Param] }),
-            Mention::Communicator(name) => (name, &[Communicator]),
-            Mention::Len(name) => (name, &[Buffer, Param]),
+        match mention {
+            Mention::Place => &[],
+            Mention::Name(_) if self.buffers => &[Param, Buffer],
+            Mention::Name(_) => &[Param],
+            Mention::Communicator(_) => &[Communicator],
+            Mention::Len(_) => &[Buffer, Param],
+        }
+    }
+
+    /// What is wrong with a mention that is not allowed here.
+    pub(crate) fn describe(&self, mention: Mention<'_>, span: Span, names: &Names) -> Diagnostic {
+        match mention {
+            Mention::Place | Mention::Name("i") => element_index(span),
+            Mention::Name(name) | Mention::Communicator(name) | Mention::Len(name) => match names.get(name) {
+                Some(declared) => wrong_kind(mention, name, declared, span),
+                None => self.unknown(mention, name, span, names),
+            },
+        }
+    }
+
+    fn unknown(&self, mention: Mention<'_>, name: &str, span: Span, names: &Names) -> Diagnostic {
+        let what = match mention {
+            Mention::Communicator(_) => "no communicator",
+            Mention::Len(_) => "no buffer and no list",
+            Mention::Name(_) | Mention::Place => "nothing",
         };
-        match names.get(name) {
-            Some(declared) if wanted.contains(&declared.kind) => None,
-            Some(declared) => Some(wrong_kind(mention, name, declared, span)),
-            None => Some(unknown(mention, name, wanted, self.variable, span, names)),
+        let message = format!("{what} is named `{name}`");
+        let diagnostic = Diagnostic::error(codes::UNKNOWN_NAME, message, Label::at(span, "unknown"));
+        if name == "world" && matches!(mention, Mention::Communicator(_)) {
+            return diagnostic.with_help("of the whole job they are `rank` and `world`");
+        }
+        let numbers: &[&str] = if matches!(mention, Mention::Name(_)) { &["rank", "world"] } else { &[] };
+        let declared = self.kinds(mention).iter().flat_map(|kind| names.of_kind(*kind));
+        let candidates = declared.chain(numbers.iter().copied()).chain(self.variable);
+        match name_habit(name).or_else(|| nearest(name, candidates)) {
+            Some(near) => diagnostic.with_help(format!("did you mean `{near}`?")),
+            None => diagnostic,
         }
     }
 }
@@ -60,35 +97,5 @@ fn wrong_kind(mention: Mention<'_>, name: &str, declared: Declared, span: Span) 
         (Mention::Name(_), NameKind::Communicator) => diagnostic
             .with_help(format!("this rank's place in it is `rank({name})`, its size `size({name})`")),
         _ => diagnostic,
-    }
-}
-
-fn unknown(
-    mention: Mention<'_>,
-    name: &str,
-    wanted: &[NameKind],
-    variable: Option<&str>,
-    span: Span,
-    names: &Names,
-) -> Diagnostic {
-    let what = match mention {
-        Mention::Communicator(_) => "no communicator",
-        Mention::Len(_) => "no buffer and no list",
-        Mention::Name(_) | Mention::Place => "nothing",
-    };
-    let diagnostic = Diagnostic::error(
-        codes::UNKNOWN_NAME,
-        format!("{what} is named `{name}`"),
-        Label::at(span, "unknown"),
-    );
-    if name == "world" && matches!(mention, Mention::Communicator(_)) {
-        return diagnostic.with_help("of the whole job they are `rank` and `world`");
-    }
-    let numbers: &[&str] = if matches!(mention, Mention::Name(_)) { &["rank", "world"] } else { &[] };
-    let candidates = wanted.iter().flat_map(|kind| names.of_kind(*kind));
-    let candidates = candidates.chain(numbers.iter().copied()).chain(variable);
-    match name_habit(name).or_else(|| nearest(name, candidates)) {
-        Some(near) => diagnostic.with_help(format!("did you mean `{near}`?")),
-        None => diagnostic,
     }
 }

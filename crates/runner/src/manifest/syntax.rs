@@ -3,7 +3,8 @@
 use squall_core::{Diagnostic, Label, Span};
 use toml::de::{DeTable, DeValue};
 
-use super::reader::{Diagnostics, Node};
+use super::collect::Diagnostics;
+use super::reader::Node;
 use crate::codes;
 
 /// The largest manifest that is read, in bytes. Data in bulk belongs in array files.

@@ -8,7 +8,11 @@ use super::model::{Buffer, Param};
 use crate::codes;
 
 /// A warning for each buffer and param that no expression and no argument mentions.
-pub(crate) fn check(params: &[Param], buffers: &[Buffer], used: &BTreeSet<String>) -> Vec<Diagnostic> {
+pub(crate) fn check<'m>(
+    params: &'m [Param],
+    buffers: &'m [Buffer],
+    used: &BTreeSet<String>,
+) -> impl Iterator<Item = Diagnostic> {
     let params = params.iter().filter(|param| !used.contains(&param.name.value)).map(|param| {
         let message = format!("nothing uses the param `{}`", param.name.value);
         Diagnostic::warning(codes::UNUSED_PARAM, message, Label::at(param.name.span, "unused"))
@@ -23,5 +27,5 @@ pub(crate) fn check(params: &[Param], buffers: &[Buffer], used: &BTreeSet<String
             None => diagnostic,
         }
     });
-    params.chain(buffers).collect()
+    params.chain(buffers)
 }

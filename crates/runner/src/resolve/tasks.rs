@@ -359,14 +359,6 @@ impl Template<'_> {
                     spec = spec.arg(name, value);
                 }
                 let threads = self.dims(threads, env, problems)?;
-                if block.is_empty() {
-                    let message = format!("kernel `{}` has no block", kernel.name);
-                    let label = Label::at(self.origin.span_of("grid"), "").in_task(&self.origin.name);
-                    let help =
-                        "write `grid = { threads = …, block = 256 }`, or give `[pipeline] block` for all";
-                    problems.push(Diagnostic::error(codes::NO_BLOCK, message, label).with_help(help));
-                    return None;
-                }
                 let block = self.dims(block, env, problems)?;
                 TaskSpec::Kernel(spec.grid(threads, block))
             }
