@@ -56,8 +56,7 @@ impl Batch {
                 .map_err(|error| OpError::Arg { member, error })?;
             match request {
                 Request::Collective(call) => {
-                    let room = || Vec::with_capacity(team.size());
-                    let buffers = Buffers { send: room(), recv: room() };
+                    let buffers = Buffers::new(&call.signature, team.size());
                     batch.collectives.push(Collective { team: team.clone(), place, call, buffers });
                 }
                 Request::Messages { send, recv } => {

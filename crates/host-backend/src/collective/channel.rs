@@ -92,7 +92,7 @@ impl Lane {
             let bytes = (expected.count * expected.dtype.size()) as usize;
             // SAFETY: both sides have this size, as just seen. The receiver's memory is its batch's own; the sender's
             // lives and rests while `touch` runs this, since the sender waits for `taken`.
-            unsafe { copy(expected.ptr, slot.ptr.load(Ordering::Relaxed), bytes) };
+            unsafe { copy(expected.ptr, slot.ptr.load(Ordering::Relaxed), bytes, false) };
             Ok(())
         })?;
         taken.store(index + 1, Ordering::Release);

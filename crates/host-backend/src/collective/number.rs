@@ -128,12 +128,20 @@ impl Number for bf16 {
 
     #[inline(always)]
     fn widen(chunk: &[bf16; CHUNK]) -> [f32; CHUNK] {
-        chunk.map(bf16::to_f32)
+        let mut wide = [0.0; CHUNK];
+        for i in 0..CHUNK {
+            wide[i] = chunk[i].to_f32();
+        }
+        wide
     }
 
     #[inline(always)]
     fn narrow(chunk: &[f32; CHUNK]) -> [bf16; CHUNK] {
-        chunk.map(bf16::from_f32)
+        let mut narrow = [bf16::ZERO; CHUNK];
+        for i in 0..CHUNK {
+            narrow[i] = bf16::from_f32(chunk[i]);
+        }
+        narrow
     }
 }
 
