@@ -38,6 +38,9 @@ enum Difference {
     Extra,
 }
 
+/// The most reports on one communicator: each looks at all ranks.
+const MOST: usize = 16;
+
 /// Compares the members of one communicator with the first of them, up to the first difference of each.
 fn compare(
     units: &Units<'_>,
@@ -69,8 +72,8 @@ fn compare(
         };
         differing.entry((at, difference)).or_default().push(rank);
     }
-    for ((at, difference), ranks) in differing {
-        problems.extend(report(units, calls, at, difference, reference, ranks));
+    for ((at, difference), ranks) in differing.into_iter().take(MOST) {
+        problems.extend(report(units, calls, part, at, difference, ranks));
     }
     for at in 0..common {
         matched.add(part.iter().map(|&rank| calls.of(rank)[at].unit));
@@ -80,9 +83,9 @@ fn compare(
 fn report(
     units: &Units<'_>,
     calls: &Calls<'_>,
+    part: &[u32],
     at: usize,
     difference: Difference,
-    reference: u32,
     mut ranks: Vec<u32>,
 ) -> Option<Diagnostic> {
     ranks.sort_unstable();
@@ -90,10 +93,9 @@ fn report(
     let place = |call: &Call<'_>| label(units, call.unit, call.op, call.signature.to_string());
     let comm = units.world.name(calls.channel.1);
     if matches!(difference, Difference::Lacking | Difference::Extra) {
-        let reference = [reference];
         let (with, without) = match difference {
-            Difference::Lacking => (&reference[..], &ranks[..]),
-            _ => (&ranks[..], &reference[..]),
+            Difference::Lacking => (&part[..1], &ranks[..]),
+            _ => (&ranks[..], &part[..1]),
         };
         let first = call(with[0])?;
         let text = format!(
@@ -107,9 +109,14 @@ fn report(
         let help = "every rank of the communicator must call it: drop the `when`, or split a communicator";
         return Some(Diagnostic::error(codes::UNREACHED, text, place(first)).with_help(help));
     }
-    let (a, b) = (call(reference)?, call(*ranks.first()?)?);
+    let (a, b) = (call(*part.first()?)?, call(*ranks.first()?)?);
     let op = a.signature.op;
-    let all = || std::iter::once(reference).chain(ranks.iter().copied()).filter_map(|r| Some((r, call(r)?)));
+    let mut part = part.to_vec();
+    part.sort_unstable();
+    let all = || {
+        let calls = part.iter().filter_map(|&rank| Some((rank, call(rank)?)));
+        calls.filter(|(_, call)| difference == Difference::Op || call.signature.op == op)
+    };
     let (code, text, help): (Code, String, _) = match difference {
         Difference::Op => (
             codes::ORDER,
