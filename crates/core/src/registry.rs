@@ -96,8 +96,20 @@ pub enum OpLookup {
         /// The kind of device.
         device: String,
     },
+    /// Several libraries serve it, and neither the task nor the backend says which.
+    #[error(
+        "several libraries serve `{op}` on {device} devices, and none is the default: name one of {served}"
+    )]
+    Ambiguous {
+        /// The op.
+        op: String,
+        /// The kind of device.
+        device: String,
+        /// The libraries.
+        served: String,
+    },
     /// Not that library.
-    #[error("the library `{library}` does not serve `{op}` on {device} devices; {served}")]
+    #[error("the library `{library}` does not serve `{op}` on {device} devices; served by {served}")]
     Library {
         /// The op.
         op: String,
@@ -249,17 +261,14 @@ impl Registry {
         if let Some(op) = serving.iter().find(|op| Some(op.library()) == wanted) {
             return Ok(*op);
         }
-        match (library, serving.as_slice()) {
-            (None, [only]) => Ok(*only),
-            _ => {
-                let names: Vec<String> = serving.iter().map(|op| format!("`{}`", op.library())).collect();
-                Err(OpLookup::Library {
-                    op: name.to_string(),
-                    library: wanted.unwrap_or("").to_string(),
-                    device: device.to_string(),
-                    served: format!("{} do", names.join(", ")),
-                })
-            }
+        if let (None, [only]) = (library, serving.as_slice()) {
+            return Ok(*only);
         }
+        let names: Vec<String> = serving.iter().map(|op| format!("`{}`", op.library())).collect();
+        let (op, device, served) = (name.to_string(), device.to_string(), names.join(", "));
+        Err(match wanted {
+            Some(library) => OpLookup::Library { op, library: library.to_string(), device, served },
+            None => OpLookup::Ambiguous { op, device, served },
+        })
     }
 }

@@ -5,7 +5,7 @@ use squall_core::{ArgError, Args, Cover, HostCall, KernelDef, ParamDef, Presence
 
 use crate::check::{ANY, len, same_len};
 use crate::example;
-use crate::map::{map, reached};
+use crate::map::{self, reached};
 use crate::numeric::Number;
 
 /// `dst[i] = src[i]`.
@@ -40,7 +40,7 @@ grid = { threads = 4, block = 32 }
 
 fn copy(call: &HostCall<'_>) -> Result<(), String> {
     with_element!(call.dtype("dst"), T => {
-        map(reached::<T>(call, "src")?, reached::<T>(call, "dst")?, |x| x);
+        map::copy(reached::<T>(call, "src")?, reached::<T>(call, "dst")?);
         Ok(())
     })
 }
@@ -87,7 +87,7 @@ fn cast_to<S: Number, D: Number>(call: &HostCall<'_>) -> Result<(), String>
 where
     S::Wide: AsPrimitive<D::Wide>,
 {
-    map(reached::<S>(call, "src")?, reached::<D>(call, "dst")?, |x| D::narrow(x.widen().as_()));
+    map::map(reached::<S>(call, "src")?, reached::<D>(call, "dst")?, AsPrimitive::as_);
     Ok(())
 }
 
@@ -168,7 +168,7 @@ fn copy_2d(call: &HostCall<'_>) -> Result<(), String> {
         let (src, dst) = (call.cells::<T>("src")?, call.cells::<T>("dst")?);
         for row in 0..rows {
             let (src_at, dst_at) = (src_at + row * src_stride, dst_at + row * dst_stride);
-            map(&src[src_at..src_at + cols], &dst[dst_at..dst_at + cols], |x| x);
+            map::copy(&src[src_at..src_at + cols], &dst[dst_at..dst_at + cols]);
         }
         Ok(())
     })

@@ -58,7 +58,7 @@ grid = { threads = 4, block = 32 }
 
 fn binary<T: Number>(call: &HostCall<'_>, f: impl Fn(T::Wide, T::Wide) -> T::Wide) -> Result<(), String> {
     let (a, b, out) = (reached::<T>(call, "a")?, reached::<T>(call, "b")?, reached::<T>(call, "out")?);
-    zip(a, b, out, |x, y| T::narrow(f(x.widen(), y.widen())));
+    zip(a, b, out, f);
     Ok(())
 }
 
@@ -155,7 +155,7 @@ grid = { threads = 4, block = 32 }
 
 fn sqrt(call: &HostCall<'_>) -> Result<(), String> {
     with_float!(call.dtype("dst"), T => {
-        map(reached::<T>(call, "src")?, reached::<T>(call, "dst")?, |x| T::narrow(x.widen().sqrt()));
+        map::<T, T>(reached(call, "src")?, reached(call, "dst")?, |x| x.sqrt());
         Ok(())
     })
 }
@@ -191,7 +191,7 @@ grid = { threads = 4, block = 32 }
 fn scale(call: &HostCall<'_>) -> Result<(), String> {
     with_element!(call.dtype("data"), T => {
         let (data, factor) = (reached::<T>(call, "data")?, call.scalar::<T>("factor")?.widen());
-        map(data, data, |x| T::narrow(x.widen().times(factor)));
+        map::<T, T>(data, data, |x| x.times(factor));
         Ok(())
     })
 }
@@ -238,9 +238,9 @@ fn axpy(call: &HostCall<'_>) -> Result<(), String> {
         let a = call.scalar::<T>("a")?.widen();
         let (x, y) = (reached::<T>(call, "x")?, reached::<T>(call, "y")?);
         if call.args().flag("negate") {
-            zip(x, y, y, |x, y| T::narrow(y.widen().minus(a.times(x.widen()))));
+            zip(x, y, y, |x, y| y.minus(a.times(x)));
         } else {
-            zip(x, y, y, |x, y| T::narrow(y.widen().plus(a.times(x.widen()))));
+            zip(x, y, y, |x, y| y.plus(a.times(x)));
         }
         Ok(())
     })

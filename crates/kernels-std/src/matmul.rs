@@ -125,8 +125,8 @@ fn check(args: &Args<'_>, a: [&str; 2], b: [&str; 2]) -> Result<(), ArgError> {
 
 /// Rows, columns and terms that are worked on together: what is packed of both factors stays in the cache.
 const TILE: usize = 64;
-/// Rows and columns whose sums stay in registers: eight of four `f32` each, half of what x86-64 has.
-const ROWS: usize = 4;
+/// Rows and columns whose sums stay in registers: with 16 bytes each, four for `f32` and eight for `f64`.
+const ROWS: usize = 2;
 const COLS: usize = 8;
 
 /// A factor seen as panels: its element (lane, depth) lies at `lane * lane_step + depth * depth_step`, where a

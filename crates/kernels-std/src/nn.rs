@@ -43,8 +43,8 @@ grid = { threads = 4, block = 32 }
 
 fn relu(call: &HostCall<'_>) -> Result<(), String> {
     with_element!(call.dtype("dst"), T => {
-        let zero = T::narrow(Arithmetic::ZERO);
-        map(reached::<T>(call, "src")?, reached::<T>(call, "dst")?, |x| if x < zero { zero } else { x });
+        let zero = Arithmetic::ZERO;
+        map::<T, T>(reached(call, "src")?, reached(call, "dst")?, |x| if x < zero { zero } else { x });
         Ok(())
     })
 }
@@ -91,8 +91,7 @@ grid = { threads = 4, block = 32 }
 fn relu_grad(call: &HostCall<'_>) -> Result<(), String> {
     with_float!(call.dtype("src"), T => {
         let (src, dst_grad) = (reached::<T>(call, "src")?, reached::<T>(call, "dst_grad")?);
-        let zero = T::narrow(Arithmetic::ZERO);
-        zip(src, dst_grad, reached::<T>(call, "src_grad")?, |x, grad| if x <= zero { zero } else { grad });
+        zip(src, dst_grad, reached(call, "src_grad")?, |x, grad| if x <= 0.0 { 0.0 } else { grad });
         Ok(())
     })
 }
@@ -136,7 +135,7 @@ fn bias_rows(call: &HostCall<'_>) -> Result<(), String> {
         let bias = call.cells::<T>("bias")?;
         // Without columns there is no element.
         for row in reached::<T>(call, "data")?.chunks(bias.len().max(1)) {
-            zip(row, bias, row, |x, bias| T::narrow(x.widen().plus(bias.widen())));
+            zip(row, bias, row, Arithmetic::plus);
         }
         Ok(())
     })
@@ -180,9 +179,7 @@ grid = { threads = 4, block = 32 }
 fn sgd(call: &HostCall<'_>) -> Result<(), String> {
     with_float!(call.dtype("param"), T => {
         let (param, lr) = (reached::<T>(call, "param")?, call.scalar::<T>("lr")?.widen());
-        zip(param, reached::<T>(call, "grad")?, param, |param, grad| {
-            T::narrow(param.widen().minus(lr.times(grad.widen())))
-        });
+        zip(param, reached(call, "grad")?, param, |param, grad| param - lr * grad);
         Ok(())
     })
 }

@@ -6,7 +6,7 @@ use squall_core::{ArgError, Args, Cover, HostCall, KernelDef, ParamDef, Presence
 
 use crate::check::{ANY, len, same_len};
 use crate::example;
-use crate::map::reached;
+use crate::map::{copy, reached};
 
 /// The most axes.
 const MAX_AXES: usize = 8;
@@ -58,9 +58,9 @@ fn check_permute(args: &Args<'_>) -> Result<(), ArgError> {
     }
     let len = len(args, "src");
     let product = dims.iter().try_fold(1u64, |product, &dim| product.checked_mul(dim.unsigned_abs()));
+    // Beside an axis of length 0 the others may be of any length.
     if product != Some(len) && !(len == 0 && dims.contains(&0)) {
-        let product = product.map_or_else(|| "more than 64 bits hold".to_string(), |n| n.to_string());
-        let message = format!("{dims:?} have {product} elements, but `src` has {len}");
+        let message = format!("{dims:?} do not multiply to the {len} elements of `src`");
         return Err(ArgError::new("dims", message));
     }
     let mut sorted: Vec<i64> = order.to_vec();
@@ -106,8 +106,9 @@ fn gather<T: Copy>(src: &[Cell<T>], dst: &[Cell<T>], axes: [Axis; MAX_AXES]) {
     }
     let mut at = 0;
     for run in dst.chunks(fastest.len) {
-        for (dst, src) in run.iter().zip(src[at..].iter().step_by(fastest.step)) {
-            dst.set(src.get());
+        match fastest.step {
+            1 => copy(&src[at..], run),
+            step => run.iter().zip(src[at..].iter().step_by(step)).for_each(|(dst, src)| dst.set(src.get())),
         }
         // The next index of the outer axes, as an odometer.
         for axis in &mut outer {

@@ -49,7 +49,7 @@ grid = { threads = 256, block = 256 }
 fn dot(call: &HostCall<'_>) -> Result<(), String> {
     with_element!(call.dtype("out"), T => {
         let (a, b) = (call.cells::<T>("a")?, call.cells::<T>("b")?);
-        put(call.cells::<T>("out")?, sum_of(a, b, |x, y| x.widen().times(y.widen())));
+        put(call.cells::<T>("out")?, sum_of(a, b, Arithmetic::times));
         Ok(())
     })
 }
@@ -87,7 +87,7 @@ grid = { threads = 256, block = 256 }
 fn sum(call: &HostCall<'_>) -> Result<(), String> {
     with_element!(call.dtype("out"), T => {
         let data = call.cells::<T>("data")?;
-        put(call.cells::<T>("out")?, sum_of(data, data, |x, _| x.widen()));
+        put(call.cells::<T>("out")?, sum_of(data, data, |x, _| x));
         Ok(())
     })
 }
@@ -101,18 +101,17 @@ fn put<T: Number>(out: &[Cell<T>], sum: T::Wide) {
 
 /// The sum of `f(a[i], b[i])`. Lane l adds the elements whose index is l modulo [`LANES`], in order; then the
 /// upper half of the lanes is added to the lower half until one is left.
-fn sum_of<T: Number>(a: &[Cell<T>], b: &[Cell<T>], f: impl Fn(T, T) -> T::Wide) -> T::Wide {
+fn sum_of<T: Number>(a: &[Cell<T>], b: &[Cell<T>], f: impl Fn(T::Wide, T::Wide) -> T::Wide) -> T::Wide {
     let mut lanes = [T::Wide::ZERO; LANES];
+    let mut add = |a: &[Cell<T>], b: &[Cell<T>]| {
+        for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
+            *lane = lane.plus(f(a.get().widen(), b.get().widen()));
+        }
+    };
     let (a, a_rest) = a.as_chunks::<LANES>();
     let (b, b_rest) = b.as_chunks::<LANES>();
-    for (a, b) in a.iter().zip(b) {
-        for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
-            *lane = lane.plus(f(a.get(), b.get()));
-        }
-    }
-    for ((lane, a), b) in lanes.iter_mut().zip(a_rest).zip(b_rest) {
-        *lane = lane.plus(f(a.get(), b.get()));
-    }
+    a.iter().zip(b).for_each(|(a, b)| add(a, b));
+    add(a_rest, b_rest);
     let mut width = LANES;
     while width > 1 {
         width /= 2;

@@ -6,7 +6,7 @@ use squall_core::{ArgError, Args, Cover, HostCall, KernelDef, ParamDef, Type};
 
 use crate::check::FLOAT;
 use crate::example;
-use crate::map::map;
+use crate::map::copy;
 use crate::numeric::{Arithmetic, Number, with_float};
 
 /// One step of the five-point stencil; the border is copied.
@@ -63,33 +63,39 @@ fn stencil5(call: &HostCall<'_>) -> Result<(), String> {
 fn stencil5_of<T: Number>(call: &HostCall<'_>) -> Result<(), String> {
     let (src, dst, k) = (call.cells::<T>("src")?, call.cells::<T>("dst")?, call.scalar::<T>("k")?.widen());
     let Some(width) = call.shape("dst").last().map(|&w| w as usize).filter(|&w| w > 0) else { return Ok(()) };
-    let reached = width.min(call.launched()[0]);
-    let rows = dst.chunks_exact(width).take(call.launched()[1]);
-    for (y, dst) in rows.enumerate() {
-        let row = |y: usize| src.get(y * width..(y + 1) * width);
-        let middle = &src[y * width..(y + 1) * width];
-        match (y.checked_sub(1).and_then(row), row(y + 1)) {
-            (Some(up), Some(down)) => step_row(up, middle, down, &dst[..reached], k),
-            _ => map(middle, &dst[..reached], |x| x),
+    let row = |y: usize| src.get(y * width..(y + 1) * width);
+    for (y, dst) in dst.chunks_exact(width).take(call.launched()[1]).enumerate() {
+        let reached = &dst[..width.min(call.launched()[0])];
+        let (Some(old), up, down) = (row(y), y.checked_sub(1).and_then(row), row(y + 1)) else { continue };
+        match (up, down, old) {
+            (Some([_, up @ ..]), Some([_, down @ ..]), [first, .., last]) => {
+                if let [left, inner @ ..] = reached {
+                    left.set(first.get());
+                    step_row(up, old, down, inner, k);
+                }
+                if let Some(right) = reached.get(width - 1) {
+                    right.set(last.get());
+                }
+            }
+            _ => copy(old, reached),
         }
     }
     Ok(())
 }
 
-/// The first `dst.len()` elements of an inner row.
-fn step_row<T: Number>(up: &[Cell<T>], middle: &[Cell<T>], down: &[Cell<T>], dst: &[Cell<T>], k: T::Wide) {
+/// Steps the inner elements of a row, as many as `dst` has: their old values are `row[1]`, `row[2]`, …, those
+/// above and below them `up[0]` and `down[0]`, ….
+// Inlined, its test for overlap would be made once for all rows, and fail for buffers side by side.
+#[inline(never)]
+fn step_row<T: Number>(up: &[Cell<T>], row: &[Cell<T>], down: &[Cell<T>], dst: &[Cell<T>], k: T::Wide) {
+    let len = dst.len().min(row.len() - 2);
+    // Slices of one known length need no checks in the loop.
+    let (up, down, dst) = (&up[..len], &down[..len], &dst[..len]);
+    let (left, old, right) = (&row[..len], &row[1..][..len], &row[2..][..len]);
     let four = T::Wide::from_index(4);
-    let last = middle.len() - 1;
-    for (x, dst) in dst.iter().enumerate() {
-        let old = middle[x].get();
-        if x == 0 || x == last {
-            dst.set(old);
-            continue;
-        }
-        let across = middle[x - 1].get().widen().plus(middle[x + 1].get().widen());
-        let along = up[x].get().widen().plus(down[x].get().widen());
-        let old = old.widen();
-        let change = across.plus(along).minus(four.times(old));
-        dst.set(T::narrow(old.plus(k.times(change))));
+    for i in 0..len {
+        let (up, down, old) = (up[i].get().widen(), down[i].get().widen(), old[i].get().widen());
+        let around = left[i].get().widen().plus(right[i].get().widen()).plus(up.plus(down));
+        dst[i].set(T::narrow(old.plus(k.times(around.minus(four.times(old))))));
     }
 }

@@ -9,6 +9,8 @@ use squall_core::{
     Presence, Scalar, Shape, Task, Type,
 };
 
+use crate::allocations;
+
 /// Words before and after every buffer that no kernel may touch.
 const GUARD: usize = 8;
 const GUARD_WORD: u64 = 0xA5A5_5A5A_C3C3_3C3C;
@@ -207,7 +209,11 @@ impl<'a> Launch<'a> {
         // SAFETY: every range is the inside of a `Buf`, which is aligned to 8 bytes, initialised, shared
         // through cells on this thread alone, and borrowed by `self`.
         let call = unsafe { HostCall::new(self.kernel, &values, grid) };
-        self.kernel.host.expect("a host form").run(&call)
+        let before = allocations::count();
+        let result = self.kernel.host.expect("a host form").run(&call);
+        let allocated = allocations::count() - before;
+        assert!(result.is_err() || allocated == 0, "{} allocated {allocated} times", self.kernel.name);
+        result
     }
 }
 

@@ -6,10 +6,9 @@ use crate::harness::{Buf, Launch, dtypes};
 use crate::reference::{Reference, assert_same};
 
 /// The loss and its gradient.
-fn loss_of<T: Element, L: Element>(logits: &[T], labels: &[L]) -> Result<(T, Vec<T>), String> {
-    let seven = vec![T::zeroed(); logits.len()];
+fn loss_of<T: Reference, L: Element>(logits: &[T], labels: &[L]) -> Result<(T, Vec<T>), String> {
+    let (loss, grad) = (Buf::new(&[T::of(77)]), Buf::filled(logits.len(), T::of(77)));
     let (logits, labels) = (Buf::new(logits), Buf::new(labels));
-    let (loss, grad) = (Buf::new(&[T::zeroed()]), Buf::new(&seven));
     let launch = Launch::new(&SOFTMAX_CROSS_ENTROPY).buffer("logits", &logits).buffer("labels", &labels);
     launch.buffer("loss", &loss).buffer("grad", &grad).run()?;
     Ok((loss.read()[0], grad.read()))

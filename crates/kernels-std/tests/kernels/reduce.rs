@@ -1,18 +1,18 @@
 use half::{bf16, f16};
-use squall_core::{Element, with_element};
+use squall_core::with_element;
 use squall_kernels_std::{DOT, SUM, SUM_ROWS};
 
 use crate::harness::{Buf, Launch, dtypes};
 use crate::reference::{Reference, assert_same};
 
-fn sum<T: Element>(values: &[T]) -> T {
-    let (data, out) = (Buf::new(values), Buf::new(&[values.first().copied().unwrap_or(T::zeroed())]));
+fn sum<T: Reference>(values: &[T]) -> T {
+    let (data, out) = (Buf::new(values), Buf::new(&[T::of(77)]));
     Launch::new(&SUM).buffer("data", &data).buffer("out", &out).run().unwrap();
     out.read()[0]
 }
 
-fn dot<T: Element>(a: &[T], b: &[T]) -> T {
-    let (a, b, out) = (Buf::new(a), Buf::new(b), Buf::new(&[T::zeroed()]));
+fn dot<T: Reference>(a: &[T], b: &[T]) -> T {
+    let (a, b, out) = (Buf::new(a), Buf::new(b), Buf::new(&[T::of(77)]));
     Launch::new(&DOT).buffer("a", &a).buffer("b", &b).buffer("out", &out).run().unwrap();
     out.read()[0]
 }
