@@ -32,6 +32,7 @@ impl RunError {
                 error: DeviceError::OutOfMemory { .. } | DeviceError::Unsupported(_),
                 ..
             }) => 4,
+            RunError::Group(GroupError::Transfer { error: DeviceError::OutOfMemory { .. }, .. }) => 4,
             RunError::Group(GroupError::TimedOut { .. }) => 3,
             RunError::Group(GroupError::Interrupted { .. }) => 130,
             RunError::Group(_) | RunError::Output(_) => 1,
