@@ -200,7 +200,8 @@ impl ExecutionPlan {
         }
         self.tasks(phase, step)?;
         self.at = None;
-        if phase == Phase::Step {
+        // Tasks of the finish may change what the last step left.
+        if phase != Phase::Setup {
             self.download().map_err(transfer)?;
         }
         Ok(())
@@ -296,7 +297,7 @@ impl ExecutionPlan {
         }
     }
 
-    /// A buffer's contents; of one that is downloaded in every step, as of the last step's end.
+    /// A buffer's contents; of one that is downloaded in every step, as of the end of the last step or of the finish.
     pub(crate) fn read(&mut self, buffer: usize) -> Result<Vec<u8>, DeviceError> {
         if let Some(output) = self.outputs.iter_mut().find(|output| output.buffer == buffer) {
             return contents(&mut *output.staging);
