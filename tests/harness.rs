@@ -8,8 +8,8 @@ use squall_core::{Element, GraphBuilder, Interrupt, Options, PlanGroup, Registry
 use squall_host_backend as _;
 use squall_kernels_std as _;
 use squall_runner::files::{self, npy};
-use squall_runner::manifest;
 use squall_runner::manifest::devices::Devices;
+use squall_runner::manifest::{self, Manifest};
 use squall_runner::run::{self, Readings, Request, RunError, Summary, Watcher};
 use tempfile::TempDir;
 
@@ -60,7 +60,17 @@ fn run_bytes(
 ) -> Result<Summary, RunError> {
     let (manifest, warnings) = manifest::parse_bytes(bytes)?;
     assert!(warnings.is_empty(), "{warnings:#?}");
-    run::run(registry(), &Request { manifest: &manifest, folder, devices, steps }, &mut Silent)
+    run_manifest(&manifest, folder, devices, steps)
+}
+
+/// Runs a manifest whose files are in `folder`; `devices` and `steps` in place of its own.
+pub fn run_manifest(
+    manifest: &Manifest,
+    folder: &Path,
+    devices: Option<&Devices>,
+    steps: Option<u64>,
+) -> Result<Summary, RunError> {
+    run::run(registry(), &Request { manifest, folder, devices, steps }, &mut Silent)
 }
 
 /// So many host devices.
@@ -72,7 +82,9 @@ pub fn hosts(world: u32) -> Devices {
 struct Silent;
 
 impl Watcher for Silent {
-    fn note(&mut self, _: &str) {}
+    fn note(&mut self, note: &str) {
+        panic!("a test says which devices it wants: {note}");
+    }
     fn begin(&mut self, _: u64, _: &Interrupt) {}
     fn readings(&mut self, _: &Readings) {}
 }
