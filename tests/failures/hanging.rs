@@ -1,6 +1,5 @@
 //! A deadline ends a run that nobody else would.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use squall_core::error::{Found, Leak};
@@ -9,7 +8,7 @@ use squall_core::{
 };
 use squall_tests::{graphs, registry};
 
-use crate::kernels::RELEASED;
+use crate::kernels::{park, release};
 use crate::{
     alone, await_rank_threads, filled, healthy, limited, misbehaving, rank_threads, refuses, report,
 };
@@ -88,7 +87,7 @@ fn a_late_rank_is_named_and_comes_back() {
 #[test]
 fn a_rank_that_does_not_return_is_given_up_and_the_others_leave() {
     let _alone = alone();
-    RELEASED.store(false, Ordering::Release);
+    park();
     let mut group = filled(misbehaving(3, 1, 2, "park"), limited(300));
     let error = group.execute_many(5).unwrap_err();
     let said = error.to_string();
@@ -102,13 +101,13 @@ fn a_rank_that_does_not_return_is_given_up_and_the_others_leave() {
     // The two others have ended.
     await_rank_threads(1);
     healthy();
-    RELEASED.store(true, Ordering::Release);
+    release();
     await_rank_threads(0);
 }
 
 /// Parks rank 0 for good, and runs into the deadline.
 fn parked() -> (PlanGroup, GroupError) {
-    RELEASED.store(false, Ordering::Release);
+    park();
     let mut group = filled(misbehaving(2, 0, 1, "park"), limited(300));
     let error = group.execute_many(3).unwrap_err();
     let leak = report(&error).leak;
@@ -124,7 +123,7 @@ fn a_leaked_thread_may_end_after_its_group() {
     drop(group);
     await_rank_threads(1);
     healthy();
-    RELEASED.store(true, Ordering::Release);
+    release();
     await_rank_threads(0);
     healthy();
 }
@@ -133,7 +132,7 @@ fn a_leaked_thread_may_end_after_its_group() {
 fn a_leaked_thread_may_come_back_before_its_group_is_dropped() {
     let _alone = alone();
     let (mut group, error) = parked();
-    RELEASED.store(true, Ordering::Release);
+    release();
     // It returns, finds itself aborted, and waits for a command; nothing runs any more all the same.
     std::thread::sleep(Duration::from_millis(50));
     refuses(&mut group, &error);
