@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use squall_core::error::{Found, Leak};
+use squall_core::graph::KernelSpec;
 use squall_core::{
-    BufferDecl, BufferId, DType, GroupError, Moment, OpSpec, PlanGroup, TaskGraph, Upload, Verified,
+    BufferDecl, BufferId, DType, GroupError, Moment, OpSpec, PlanGroup, ReduceOp, TaskGraph, Upload, Verified,
 };
 use squall_tests::{graphs, registry};
 
-use crate::kernels::{park, release};
+use crate::kernels::{MISBEHAVE, park, release};
 use crate::{
     alone, await_rank_threads, filled, healthy, limited, misbehaving, rank_threads, refuses, report,
 };
@@ -140,14 +141,37 @@ fn a_leaked_thread_may_come_back_before_its_group_is_dropped() {
     await_rank_threads(0);
 }
 
-/// A queued step's clock starts when the step before has ended on all ranks.
+/// A step's clock starts when the step before has ended on all ranks: rank 0, which waits for the other from the middle
+/// of one step to the middle of the next, waits longer than a step may take.
+#[test]
+fn a_step_begins_when_the_last_rank_has_ended_the_one_before() {
+    let _alone = alone();
+    let graphs = graphs(2, |rank, graph| {
+        let x = graph.buffer(BufferDecl::new("x", DType::F32, [1000]).upload(Upload::First));
+        let before = graph.buffer(BufferDecl::new("before", DType::I32, [1]).upload(Upload::First));
+        let after = graph.buffer(BufferDecl::new("after", DType::I32, [1]).upload(Upload::First));
+        let on_rank_1 = |step| if rank == 1 { step } else { -1 };
+        let late = |steps, at: i32| {
+            KernelSpec::new(&MISBEHAVE).arg("steps", steps).arg("at", at).arg("how", "late").grid(1, 1)
+        };
+        graph.step(late(before, on_rank_1(1)));
+        graph.step(OpSpec::new("all_reduce").arg("buffer", x).arg("reduce", ReduceOp::Avg));
+        graph.step(late(after, on_rank_1(0)));
+    });
+    let mut group = filled(graphs, limited(2000));
+    for rank in 0..2 {
+        group.write(rank, BufferId(2), &[0i32]).unwrap();
+    }
+    group.execute_many(2).unwrap();
+}
+
 #[test]
 fn many_steps_may_take_longer_than_one() {
     let _alone = alone();
     let mut group = filled(misbehaving(2, 0, -1, "fail"), limited(1000));
     let start = Instant::now();
     let mut steps = 0;
-    while start.elapsed() < Duration::from_millis(1500) {
+    while start.elapsed() < Duration::from_millis(1200) {
         group.execute_many(5000).unwrap();
         steps += 5000;
     }

@@ -1,4 +1,8 @@
 //! Dropping, forgetting and interrupting at any moment.
+#![expect(
+    clippy::forget_non_drop,
+    reason = "that forgetting a handle is safe must hold whatever it is made of"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
