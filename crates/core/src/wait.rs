@@ -40,6 +40,9 @@ pub struct Gate {
     wake: Condvar,
 }
 
+/// How long a core is kept without giving others a chance to run on it.
+const ALONE: Duration = Duration::from_micros(1);
+
 impl Gate {
     /// A gate that nobody waits at.
     pub fn new() -> Gate {
@@ -55,6 +58,7 @@ impl Gate {
         let (cores, patience) = *limits();
         let start = Instant::now();
         loop {
+            let now = Instant::now();
             if RUNNING.load(Ordering::Relaxed) <= cores {
                 for _ in 0..32 {
                     std::hint::spin_loop();
@@ -62,13 +66,14 @@ impl Gate {
                         return true;
                     }
                 }
-            } else {
+            }
+            // Among other processes, too, the thread waited for may need this core: nobody just misses it for long.
+            if RUNNING.load(Ordering::Relaxed) > cores || now - start >= ALONE {
                 std::thread::yield_now();
                 if ready() {
                     return true;
                 }
             }
-            let now = Instant::now();
             if until.is_some_and(|until| now >= until) {
                 return ready();
             }

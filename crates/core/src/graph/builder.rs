@@ -68,6 +68,11 @@ impl GraphBuilder<'_> {
         self.graph.buffers = buffers;
     }
 
+    /// How many problems were found so far.
+    pub fn problems(&self) -> usize {
+        self.problems.len()
+    }
+
     /// The buffers declared so far.
     pub fn buffers(&self) -> &Arc<Vec<BufferDecl>> {
         &self.graph.buffers

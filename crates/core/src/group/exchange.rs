@@ -9,7 +9,7 @@ use crate::library_op::Exchange;
 use crate::world::{CommId, World};
 
 /// An [`Exchange`] among threads.
-pub(super) struct LocalExchange {
+pub(crate) struct LocalExchange {
     world: Arc<World>,
     state: Mutex<State>,
     changed: Condvar,
@@ -33,12 +33,12 @@ struct Round {
 }
 
 impl LocalExchange {
-    pub(super) fn new(world: Arc<World>) -> LocalExchange {
+    pub(crate) fn new(world: Arc<World>) -> LocalExchange {
         LocalExchange { world, state: Mutex::default(), changed: Condvar::new() }
     }
 
     /// Lets everyone who waits return.
-    pub(super) fn abort(&self) {
+    pub(crate) fn abort(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).aborted = true;
         self.changed.notify_all();
     }

@@ -5,7 +5,7 @@
 //! nobody watches a step whose handle was forgotten, until the group is used or dropped.
 
 mod bind;
-mod exchange;
+pub(crate) mod exchange;
 mod shared;
 mod worker;
 

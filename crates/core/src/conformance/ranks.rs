@@ -1,0 +1,327 @@
+//! The harness: a thread a rank, each with its device, its stream and its connection.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use crate::args::{Arg, Args, BoundRange};
+use crate::conformance::Target;
+use crate::device::{Device, DeviceError, DevicePtr, Memory, Stream, Work};
+use crate::dtype::DType;
+use crate::group::exchange::LocalExchange;
+use crate::library_op::{Abort, Connect, LibraryOp, OpCall, Prepare, Session};
+use crate::wait::Running;
+use crate::world::{CommId, World};
+
+/// How long a job may take before it counts as hung and is aborted.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A connected job, to be run by a thread a rank.
+pub struct Ranks<'a> {
+    target: Target<'a>,
+    world: Arc<World>,
+    devices: Vec<Arc<dyn Device>>,
+    states: Vec<Box<dyn Any + Send>>,
+    aborts: Arc<AbortAll>,
+    exchange: LocalExchange,
+}
+
+/// One rank, in its thread.
+pub struct Rank<'a> {
+    /// This rank, of the world.
+    pub rank: u32,
+    /// All ranks and communicators.
+    pub world: Arc<World>,
+    /// Its device.
+    pub device: Arc<dyn Device>,
+    /// Its stream.
+    pub stream: Box<dyn Stream>,
+    target: Target<'a>,
+    state: Box<dyn Any + Send>,
+    aborts: Arc<dyn Abort>,
+    exchange: &'a LocalExchange,
+    deadline: Instant,
+}
+
+/// Device memory of a rank, with the staging memory that fills and reads it.
+pub struct Buffer {
+    memory: Box<dyn Memory>,
+    staging: Box<dyn Memory>,
+}
+
+/// An op with its arguments, by name.
+#[derive(Clone, Debug)]
+pub struct Op {
+    name: &'static str,
+    comm: CommId,
+    args: Vec<(&'static str, Arg<BoundRange>)>,
+}
+
+impl<'a> Ranks<'a> {
+    /// Opens a device a rank and connects the library for all communicators of `world`.
+    pub fn connect(target: &Target<'a>, world: World) -> Result<Ranks<'a>, String> {
+        let world = Arc::new(world);
+        let open = |rank| target.backend.open(rank).map_err(|error| error.to_string());
+        let devices = (0..world.size()).map(open).collect::<Result<Vec<_>, _>>()?;
+        let local: Vec<(u32, Arc<dyn Device>)> = (0..).zip(devices.iter().cloned()).collect();
+        let comms: Vec<CommId> = world.comms().collect();
+        let exchange = LocalExchange::new(world.clone());
+        let deadline = Instant::now() + PATIENCE;
+        let cx = Connect { world: &world, comms: &comms, local: &local, exchange: &exchange, deadline };
+        let sessions = target.library.connect(&cx).map_err(|error| format!("connect: {error}"))?;
+        if sessions.len() != devices.len() {
+            return Err(format!("connect made {} sessions for {} ranks", sessions.len(), devices.len()));
+        }
+        let mut states = Vec::new();
+        let mut aborts = Vec::new();
+        for Session { state, abort } in sessions {
+            states.push(state);
+            aborts.push(abort);
+        }
+        Ok(Ranks { target: *target, world, devices, states, aborts: Arc::new(AbortAll(aborts)), exchange })
+    }
+
+    /// The handle that aborts all ranks.
+    pub fn abort(&self) -> Arc<dyn Abort> {
+        self.aborts.clone()
+    }
+
+    /// Runs `body` on every rank at once and gives their results by rank. A rank that fails releases the others; the
+    /// error is the first failure that is not such a release.
+    pub fn run<T: Send>(
+        self,
+        body: impl Fn(&mut Rank<'_>) -> Result<T, String> + Sync,
+    ) -> Result<Vec<T>, String> {
+        let deadline = Instant::now() + PATIENCE;
+        let Ranks { target, world, devices, states, aborts, exchange } = self;
+        let (done, outcomes) = mpsc::channel();
+        let mut results: Vec<Option<Result<T, String>>> = Vec::new();
+        results.resize_with(devices.len(), || None);
+        let mut hung = false;
+        std::thread::scope(|scope| {
+            for ((rank, device), state) in (0..).zip(devices).zip(states) {
+                let (world, aborts, done) = (world.clone(), aborts.clone(), done.clone());
+                let (body, exchange, target) = (&body, &exchange, &target);
+                scope.spawn(move || {
+                    let _running = Running::enter();
+                    let outcome =
+                        device.stream().map_err(|error| format!("stream: {error}")).and_then(|stream| {
+                            let aborts: Arc<dyn Abort> = aborts;
+                            body(&mut Rank {
+                                rank,
+                                world,
+                                device,
+                                stream,
+                                target: *target,
+                                state,
+                                aborts,
+                                exchange,
+                                deadline,
+                            })
+                        });
+                    // The receiver lives until all ranks have reported.
+                    let _ = done.send((rank, outcome));
+                });
+            }
+            drop(done);
+            let mut limit = Some(deadline);
+            loop {
+                let next = match limit {
+                    Some(limit) => outcomes.recv_timeout(limit.saturating_duration_since(Instant::now())),
+                    None => outcomes.recv().map_err(mpsc::RecvTimeoutError::from),
+                };
+                match next {
+                    Ok((rank, outcome)) => {
+                        if outcome.is_err() {
+                            aborts.abort();
+                            exchange.abort();
+                        }
+                        results[rank as usize] = Some(outcome);
+                    }
+                    Err(mpsc::RecvTimeoutError::Timeout) => {
+                        hung = true;
+                        aborts.abort();
+                        exchange.abort();
+                        limit = None;
+                    }
+                    Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                }
+            }
+        });
+        collect(results, hung)
+    }
+}
+
+/// The results, or the failure to blame.
+fn collect<T>(results: Vec<Option<Result<T, String>>>, hung: bool) -> Result<Vec<T>, String> {
+    let released = DeviceError::Aborted.to_string();
+    let mut values = Vec::new();
+    let mut failure: Option<String> = None;
+    for (rank, result) in results.into_iter().enumerate() {
+        let error = match result {
+            Some(Ok(value)) => {
+                values.push(value);
+                continue;
+            }
+            Some(Err(error)) => format!("rank {rank}: {error}"),
+            None => format!("rank {rank} panicked"),
+        };
+        if failure.as_ref().is_none_or(|first| first.contains(&released) && !error.contains(&released)) {
+            failure = Some(error);
+        }
+    }
+    match failure {
+        Some(error) if hung => Err(format!("not done after {} s; {error}", PATIENCE.as_secs())),
+        Some(error) => Err(error),
+        None if hung => Err(format!("not done after {} s", PATIENCE.as_secs())),
+        None => Ok(values),
+    }
+}
+
+impl Rank<'_> {
+    /// Device memory with these contents.
+    pub fn upload(&mut self, contents: &[u8]) -> Result<Buffer, String> {
+        let bytes = contents.len() as u64;
+        let memory = self.device.alloc(bytes).map_err(|error| error.to_string())?;
+        let staging = self.device.alloc_staging(bytes).map_err(|error| error.to_string())?;
+        let mut buffer = Buffer { memory, staging };
+        self.write(&mut buffer, contents)?;
+        Ok(buffer)
+    }
+
+    /// Gives a buffer other contents, as many as it has.
+    pub fn write(&mut self, buffer: &mut Buffer, contents: &[u8]) -> Result<(), String> {
+        let Some(host) = buffer.staging.host().filter(|host| host.len() == contents.len()) else {
+            return Err("staging memory is not what was asked for".to_string());
+        };
+        host.copy_from_slice(contents);
+        let (to, from, bytes) = (buffer.memory.ptr(), buffer.staging.ptr(), contents.len() as u64);
+        // SAFETY: both places hold so many bytes, and this thread waits before it touches them again.
+        unsafe { self.stream.copy(to, from, bytes) }.map_err(|error| format!("copy: {error}"))?;
+        self.finish().map_err(|error| format!("copy: {error}"))
+    }
+
+    /// The contents of a buffer.
+    pub fn read(&mut self, buffer: &mut Buffer) -> Result<Vec<u8>, String> {
+        let (to, from, bytes) = (buffer.staging.ptr(), buffer.memory.ptr(), buffer.memory.bytes());
+        // SAFETY: both places hold so many bytes, and this thread waits before it touches them again.
+        unsafe { self.stream.copy(to, from, bytes) }.map_err(|error| format!("copy: {error}"))?;
+        self.finish().map_err(|error| format!("copy: {error}"))?;
+        Ok(buffer.staging.host().ok_or("the host does not see staging memory")?.to_vec())
+    }
+
+    /// Makes a group ready. The buffers that the ops name must outlive the work.
+    pub fn prepare(&mut self, group: &[Op]) -> Result<Box<dyn Work>, String> {
+        let mut bound: Vec<(&'static dyn LibraryOp, &Op, Vec<Arg<BoundRange>>)> = Vec::new();
+        for op in group {
+            let found = self
+                .target
+                .registry
+                .op(op.name, self.target.backend.kind(), Some(self.target.library.name()))
+                .map_err(|error| error.to_string())?;
+            let named = |name| op.args.iter().find(|(arg, _)| *arg == name).map(|(_, value)| value.clone());
+            let values =
+                found.params().iter().map(|param| named(param.name).unwrap_or(Arg::Absent)).collect();
+            bound.push((found, op, values));
+        }
+        let mut calls = Vec::new();
+        for (op, given, values) in &bound {
+            let part = self.world.part(given.comm, self.rank).ok_or("no such communicator")?;
+            let args = Args { params: op.params(), values, comm_rank: part.rank, comm_size: part.size() };
+            calls.push(OpCall { op: *op, task: given.name, comm: given.comm, args });
+        }
+        let first = calls.first().ok_or("a group has members")?.op;
+        let mut cx = Prepare {
+            rank: self.rank,
+            world: &self.world,
+            device: &*self.device,
+            session: Some(&mut *self.state),
+            exchange: self.exchange,
+            aborted: &self.aborts,
+            deadline: self.deadline,
+        };
+        // SAFETY: ranges come from buffers, which cases keep until the work is done or its rank has left it.
+        unsafe { first.prepare(&calls, &mut cx) }
+            .map_err(|error| format!("prepare {}: {error}", first.name()))
+    }
+
+    /// Enqueues work and waits until it is done.
+    pub fn run(&mut self, work: &mut dyn Work) -> Result<(), DeviceError> {
+        work.enqueue(&mut *self.stream)?;
+        self.finish()
+    }
+
+    /// Prepares a group, and runs it once.
+    pub fn run_group(&mut self, group: &[Op]) -> Result<(), String> {
+        let mut work = self.prepare(group)?;
+        self.run(&mut *work).map_err(|error| error.to_string())
+    }
+
+    /// Waits until the stream is done.
+    pub fn finish(&mut self) -> Result<(), DeviceError> {
+        self.stream.wait(Some(self.deadline))
+    }
+
+    /// The handle that aborts all ranks.
+    pub fn abort(&self) -> &Arc<dyn Abort> {
+        &self.aborts
+    }
+}
+
+impl Buffer {
+    /// Elements `offset..offset + len`, seen as elements of `dtype`.
+    pub fn range(&self, dtype: DType, offset: u64, len: u64) -> BoundRange {
+        let ptr = DevicePtr(self.memory.ptr().0 + offset * dtype.size());
+        BoundRange { ptr, dtype, shape: [len].into() }
+    }
+
+    /// All of it, as elements of `dtype`.
+    pub fn whole(&self, dtype: DType) -> BoundRange {
+        self.range(dtype, 0, self.memory.bytes() / dtype.size())
+    }
+}
+
+impl Op {
+    /// An op of that name on the world.
+    pub fn new(name: &'static str) -> Op {
+        Op { name, comm: CommId::WORLD, args: Vec::new() }
+    }
+
+    /// On another communicator.
+    pub fn on(mut self, comm: CommId) -> Op {
+        self.comm = comm;
+        self
+    }
+
+    /// With a range as argument.
+    pub fn buffer(mut self, name: &'static str, range: BoundRange) -> Op {
+        self.args.push((name, Arg::Buffer(range)));
+        self
+    }
+
+    /// With a rank as argument.
+    pub fn rank(mut self, name: &'static str, rank: u32) -> Op {
+        self.args.push((name, Arg::Rank(rank)));
+        self
+    }
+
+    /// With a reduction.
+    pub fn reduce(mut self, reduce: crate::ReduceOp) -> Op {
+        self.args.push(("reduce", Arg::Word(reduce as u32)));
+        self
+    }
+}
+
+/// Aborts every rank's session.
+struct AbortAll(Vec<Arc<dyn Abort>>);
+
+impl Abort for AbortAll {
+    fn abort(&self) {
+        self.0.iter().for_each(|abort| abort.abort());
+    }
+
+    fn is_aborted(&self) -> bool {
+        self.0.iter().any(|abort| abort.is_aborted())
+    }
+}

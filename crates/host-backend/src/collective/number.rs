@@ -1,0 +1,174 @@
+//! The arithmetic of reductions, as GPUs do it.
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use squall_core::Element;
+
+/// Elements handled at once: whole cache lines of every dtype, and few enough to stay in registers.
+pub(crate) const CHUNK: usize = 64;
+
+/// An element type, and the type in which it is reduced.
+pub(crate) trait Number: Element {
+    type Wide: Arithmetic;
+    fn widen(chunk: &[Self; CHUNK]) -> [Self::Wide; CHUNK];
+    /// Rounds, once a result.
+    fn narrow(chunk: &[Self::Wide; CHUNK]) -> [Self; CHUNK];
+}
+
+/// What the reductions do to two elements.
+pub(crate) trait Arithmetic: Copy {
+    fn sum(self, other: Self) -> Self;
+    fn product(self, other: Self) -> Self;
+    fn greater(self, other: Self) -> Self;
+    fn lesser(self, other: Self) -> Self;
+    /// A sum over so many ranks as their average.
+    fn average(self, ranks: u32) -> Self;
+}
+
+macro_rules! integers {
+    ($($t:ident by $wide:ident),*) => {$(
+        impl Arithmetic for $t {
+            #[inline(always)]
+            fn sum(self, other: $t) -> $t {
+                self.wrapping_add(other)
+            }
+            #[inline(always)]
+            fn product(self, other: $t) -> $t {
+                self.wrapping_mul(other)
+            }
+            #[inline(always)]
+            fn greater(self, other: $t) -> $t {
+                self.max(other)
+            }
+            #[inline(always)]
+            fn lesser(self, other: $t) -> $t {
+                self.min(other)
+            }
+            #[inline(always)]
+            fn average(self, ranks: u32) -> $t {
+                // Toward zero. In a type that holds the number of ranks; the quotient fits where the sum did.
+                (self as $wide / ranks as $wide) as $t
+            }
+        }
+        own_width!($t);
+    )*};
+}
+
+macro_rules! floats {
+    ($($t:ident),*) => {$(
+        impl Arithmetic for $t {
+            #[inline(always)]
+            fn sum(self, other: $t) -> $t {
+                self + other
+            }
+            #[inline(always)]
+            fn product(self, other: $t) -> $t {
+                self * other
+            }
+            // As fmax and fmin: a number wins over a NaN. Of two zeros the positive is the greater: std's `max`
+            // leaves that open, and vector code differs from scalar code.
+            #[inline(always)]
+            fn greater(self, other: $t) -> $t {
+                let first = self > other || (self == other && self.is_sign_positive()) || other.is_nan();
+                if first { self } else { other }
+            }
+            #[inline(always)]
+            fn lesser(self, other: $t) -> $t {
+                let first = self < other || (self == other && self.is_sign_negative()) || other.is_nan();
+                if first { self } else { other }
+            }
+            #[inline(always)]
+            fn average(self, ranks: u32) -> $t {
+                self / ranks as $t
+            }
+        }
+    )*};
+}
+
+macro_rules! own_width {
+    ($($t:ident),*) => {$(
+        impl Number for $t {
+            type Wide = $t;
+            #[inline(always)]
+            fn widen(chunk: &[$t; CHUNK]) -> [$t; CHUNK] {
+                *chunk
+            }
+            #[inline(always)]
+            fn narrow(chunk: &[$t; CHUNK]) -> [$t; CHUNK] {
+                *chunk
+            }
+        }
+    )*};
+}
+
+integers!(i8 by i32, u8 by i32, i32 by i64, u32 by i64, i64 by i64, u64 by u64);
+floats!(f32, f64);
+own_width!(f32, f64);
+
+impl Number for f16 {
+    type Wide = f32;
+
+    #[inline(always)]
+    fn widen(chunk: &[f16; CHUNK]) -> [f32; CHUNK] {
+        let mut wide = [0.0; CHUNK];
+        chunk.convert_to_f32_slice(&mut wide);
+        wide
+    }
+
+    #[inline(always)]
+    fn narrow(chunk: &[f32; CHUNK]) -> [f16; CHUNK] {
+        let mut narrow = [f16::ZERO; CHUNK];
+        narrow.convert_from_f32_slice(chunk);
+        narrow
+    }
+}
+
+impl Number for bf16 {
+    type Wide = f32;
+
+    #[inline(always)]
+    fn widen(chunk: &[bf16; CHUNK]) -> [f32; CHUNK] {
+        let mut wide = [0.0; CHUNK];
+        for i in 0..CHUNK {
+            wide[i] = chunk[i].to_f32();
+        }
+        wide
+    }
+
+    #[inline(always)]
+    fn narrow(chunk: &[f32; CHUNK]) -> [bf16; CHUNK] {
+        let mut narrow = [bf16::ZERO; CHUNK];
+        for i in 0..CHUNK {
+            narrow[i] = bf16::from_f32(chunk[i]);
+        }
+        narrow
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_wrap_and_average_toward_zero() {
+        assert_eq!(200u8.sum(100).average(2), 22);
+        assert_eq!([3i32.sum(4), (-3i32).sum(-4), 7i32.sum(0)].map(|x| x.average(2)), [3, -3, 3]);
+        assert_eq!(i64::MAX.sum(1), i64::MIN);
+        assert_eq!(i64::MIN.average(2), i64::MIN / 2);
+        assert_eq!(u64::MAX.average(3), u64::MAX / 3);
+        assert_eq!(100u8.average(300), 0);
+        assert_eq!((-100i8).average(3), -33);
+    }
+
+    #[test]
+    fn a_number_wins_over_nan_and_zeros_are_ordered() {
+        assert_eq!((f32::NAN.greater(1.0), 1f32.greater(f32::NAN)), (1.0, 1.0));
+        assert_eq!((f64::NAN.lesser(1.0), 1f64.lesser(f64::NAN)), (1.0, 1.0));
+        assert!(f32::NAN.greater(f32::NAN).is_nan() && f32::NAN.lesser(f32::NAN).is_nan());
+        for (a, b) in [(0.0f32, -0.0f32), (-0.0, 0.0)] {
+            assert_eq!(a.greater(b).to_bits(), 0f32.to_bits());
+            assert_eq!(a.lesser(b).to_bits(), (-0f32).to_bits());
+        }
+        assert!(f32::NAN.sum(1.0).is_nan() && f64::NAN.product(0.0).is_nan());
+    }
+}

@@ -1,0 +1,184 @@
+//! The backend `host` and its devices.
+
+use std::sync::Arc;
+
+use squall_core::{
+    Arg, Backend, BoundRange, Device, DeviceError, Grid, HostCall, HostKernel, KernelDef, Memory, Stream,
+    Work, register_backend,
+};
+
+use crate::memory::HostMemory;
+use crate::stream::HostStream;
+
+/// The kind of these devices, the name of their library, and the api of their handles.
+pub(crate) const KIND: &str = "host";
+
+register_backend!(&HostBackend);
+
+/// The backend `host`: any number of devices, all of them this process's CPU and memory.
+#[derive(Debug)]
+pub struct HostBackend;
+
+impl Backend for HostBackend {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn default_library(&self) -> &'static str {
+        KIND
+    }
+
+    fn count(&self) -> Result<Option<u32>, DeviceError> {
+        Ok(None)
+    }
+
+    fn repeats(&self) -> bool {
+        true
+    }
+
+    fn open(&self, index: u32) -> Result<Arc<dyn Device>, DeviceError> {
+        Ok(Arc::new(HostDevice { id: format!("{KIND}:{index}") }))
+    }
+
+    fn findings(&self) -> Vec<String> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        vec![format!("{cores} cores for this process, {}", std::env::consts::ARCH)]
+    }
+}
+
+struct HostDevice {
+    id: String,
+}
+
+impl Device for HostDevice {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn captures(&self) -> bool {
+        false
+    }
+
+    fn alloc(&self, bytes: u64) -> Result<Box<dyn Memory>, DeviceError> {
+        Ok(Box::new(HostMemory::zeroed(bytes, &self.id)?))
+    }
+
+    fn alloc_staging(&self, bytes: u64) -> Result<Box<dyn Memory>, DeviceError> {
+        self.alloc(bytes)
+    }
+
+    fn stream(&self) -> Result<Box<dyn Stream>, DeviceError> {
+        Ok(Box::new(HostStream::default()))
+    }
+
+    unsafe fn kernel(
+        &self,
+        kernel: &'static KernelDef,
+        args: Vec<Arg<BoundRange>>,
+        grid: Grid,
+    ) -> Result<Box<dyn Work>, DeviceError> {
+        let Some(form) = kernel.host else {
+            let message = format!("the kernel `{}` has no form for {KIND} devices", kernel.name);
+            return Err(DeviceError::Unsupported(message));
+        };
+        Ok(Box::new(Launch { kernel, form, args, grid }))
+    }
+}
+
+/// A kernel with its arguments and grid.
+struct Launch {
+    kernel: &'static KernelDef,
+    form: &'static dyn HostKernel,
+    args: Vec<Arg<BoundRange>>,
+    grid: Grid,
+}
+
+impl Work for Launch {
+    fn enqueue(&mut self, _stream: &mut dyn Stream) -> Result<(), DeviceError> {
+        if self.grid.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: `Device::kernel`'s caller vouched that the ranges live and are this work's alone while it runs,
+        // which is this call; memory of the device is initialised from the start.
+        let call = unsafe { HostCall::new(self.kernel, &self.args, self.grid) };
+        self.form
+            .run(&call)
+            .map_err(|message| DeviceError::Failed(format!("the kernel `{}`: {message}", self.kernel.name)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_core::{DType, ParamDef, Type};
+
+    fn double(call: &HostCall<'_>) -> Result<(), String> {
+        for cell in &call.cells::<i32>("x")?[..call.launched()[0]] {
+            if cell.get() < 0 {
+                return Err("`x` holds a negative number".to_string());
+            }
+            cell.set(cell.get() * 2);
+        }
+        Ok(())
+    }
+
+    static DOUBLE: KernelDef = KernelDef {
+        name: "double",
+        params: &[ParamDef::read_write("x", Type::Is(DType::I32), "")],
+        host: Some(&double),
+        ..KernelDef::EMPTY
+    };
+    static NOWHERE: KernelDef = KernelDef { name: "nowhere", ..KernelDef::EMPTY };
+
+    fn run(values: [i32; 4], threads: u64) -> (Result<(), DeviceError>, Vec<i32>) {
+        let device = HostBackend.open(2).unwrap();
+        assert_eq!((device.id(), device.kind(), device.captures()), ("host:2", "host", false));
+        let mut memory = device.alloc(16).unwrap();
+        memory.host().unwrap().copy_from_slice(bytemuck::bytes_of(&values));
+        let range = BoundRange { ptr: memory.ptr(), dtype: DType::I32, shape: [4].into() };
+        let grid = Grid::new([threads, 1, 1], [1, 1, 1]).unwrap();
+        // SAFETY: the memory outlives the work, and this thread alone uses it.
+        let mut work = unsafe { device.kernel(&DOUBLE, vec![Arg::Buffer(range)], grid) }.unwrap();
+        let outcome = work.enqueue(&mut *device.stream().unwrap());
+        (outcome, bytemuck::cast_slice(memory.host().unwrap()).to_vec())
+    }
+
+    #[test]
+    fn kernels_run_on_their_grid() {
+        assert_eq!(run([1, 2, 3, 4], 3), (Ok(()), vec![2, 4, 6, 4]));
+        assert_eq!(run([1, 2, 3, 4], 0), (Ok(()), vec![1, 2, 3, 4]));
+    }
+
+    #[test]
+    fn a_kernels_error_names_it() {
+        let error = DeviceError::Failed("the kernel `double`: `x` holds a negative number".to_string());
+        assert_eq!(run([1, -2, 3, 4], 4).0, Err(error));
+    }
+
+    #[test]
+    fn a_kernel_without_a_host_form_is_refused() {
+        let grid = Grid::new([1, 1, 1], [1, 1, 1]).unwrap();
+        // SAFETY: there are no ranges.
+        let refused = unsafe { HostBackend.open(0).unwrap().kernel(&NOWHERE, Vec::new(), grid) };
+        let error = DeviceError::Unsupported("the kernel `nowhere` has no form for host devices".to_string());
+        assert_eq!(refused.err(), Some(error));
+    }
+
+    #[test]
+    fn streams_copy_and_mark_at_once() {
+        let device = HostBackend.open(0).unwrap();
+        let (mut a, mut b) = (device.alloc_staging(4).unwrap(), device.alloc(4).unwrap());
+        a.host().unwrap().copy_from_slice(&[1, 2, 3, 4]);
+        let mut stream = device.stream().unwrap();
+        let progress = stream.progress();
+        // SAFETY: both hold four bytes and are this thread's.
+        unsafe { stream.copy(b.ptr(), a.ptr(), 4) }.unwrap();
+        stream.mark(7).unwrap();
+        assert_eq!((b.host().unwrap(), progress.read()), (&mut [1, 2, 3, 4][..], 7));
+        assert!(stream.capture().is_none() && stream.wait(None).is_ok());
+    }
+}

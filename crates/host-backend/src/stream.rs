@@ -1,0 +1,44 @@
+//! The stream of a host device: it executes at once, in the thread that calls it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use squall_core::{Capture, DeviceError, DevicePtr, Progress, RawHandle, Stream};
+
+use crate::collective::address;
+use crate::device::KIND;
+
+#[derive(Default)]
+pub(crate) struct HostStream {
+    progress: Arc<AtomicU64>,
+}
+
+impl Stream for HostStream {
+    fn raw(&self) -> RawHandle {
+        RawHandle { api: KIND, handle: 0 }
+    }
+
+    unsafe fn copy(&mut self, dst: DevicePtr, src: DevicePtr, bytes: u64) -> Result<(), DeviceError> {
+        // SAFETY: the caller vouches for both places; what is in memory fits `usize`.
+        unsafe { std::ptr::copy_nonoverlapping(address(src.0), address(dst.0), bytes as usize) };
+        Ok(())
+    }
+
+    fn mark(&mut self, finished: u64) -> Result<(), DeviceError> {
+        self.progress.store(finished, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn progress(&self) -> Arc<dyn Progress> {
+        self.progress.clone()
+    }
+
+    fn wait(&mut self, _until: Option<Instant>) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn capture(&mut self) -> Option<&mut dyn Capture> {
+        None
+    }
+}

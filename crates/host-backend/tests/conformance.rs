@@ -1,0 +1,13 @@
+//! The host against the suite that every backend passes.
+
+use squall_core::Registry;
+use squall_core::conformance::{CASES, Target};
+use squall_host_backend as _;
+
+#[test]
+fn host_conforms() {
+    let registry = Registry::linked().unwrap();
+    let target = Target::new(&registry, "host", "host").unwrap();
+    let failures: Vec<String> = CASES.iter().filter_map(|case| case.check(&target).err()).collect();
+    assert!(failures.is_empty(), "{failures:#?}");
+}
