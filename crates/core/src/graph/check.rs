@@ -13,7 +13,7 @@ use crate::kernel::{Cover, KernelDef};
 use crate::library_op::LibraryOp;
 use crate::param::{ParamDef, ParamKind, Presence, Type};
 use crate::scalar::Scalar;
-use crate::task::{ArgError, Description};
+use crate::task::{Access, ArgError, Description, Meeting};
 
 /// What the checks of one task need to know.
 pub(super) struct Context<'a> {
@@ -304,12 +304,43 @@ pub(super) fn description(
     problems: &mut Vec<Diagnostic>,
 ) -> Option<Description> {
     match result {
-        Ok(description) => Some(description),
+        Ok(description) => {
+            let before = problems.len();
+            problems.extend(misdescribed(cx, &description));
+            (problems.len() == before).then_some(description)
+        }
         Err(error) => {
             problems.push(cx.rule(error));
             None
         }
     }
+}
+
+/// What a description says that cannot be: a plugin's may.
+fn misdescribed(cx: &Context<'_>, description: &Description) -> Option<Diagnostic> {
+    let inside = |access: &&Access| {
+        let len = cx.buffers.get(access.buffer.0 as usize).map(BufferDecl::len);
+        len.is_some_and(|len| access.range.start <= access.range.end && access.range.end <= len)
+    };
+    if let Some(access) = description.accesses.iter().find(|access| !inside(access)) {
+        let text = format!(
+            "{} says that it touches elements {} to {} through `{}`, outside of any buffer",
+            cx.what, access.range.start, access.range.end, access.param
+        );
+        return Some(cx.error(codes::RANGE, access.param, text));
+    }
+    let peers = description.meetings.iter().filter_map(|meeting| match meeting {
+        Meeting::Send(message) | Meeting::Recv(message) => Some(message.peer),
+        Meeting::Collective(_) => None,
+    });
+    let peer = peers.into_iter().find(|&peer| peer >= cx.comm_size)?;
+    let text = format!(
+        "{} says that it meets rank {peer}; the communicator `{}` has the ranks 0 to {}",
+        cx.what,
+        cx.comm_name,
+        cx.comm_size - 1
+    );
+    Some(cx.error(codes::NO_SUCH_RANK, "", text))
 }
 
 /// A kernel's grid against what it must cover.
@@ -340,21 +371,24 @@ pub(super) fn coverage(
 /// What the serving library asks of the arguments.
 pub(super) fn needs(cx: &Context<'_>, op: &dyn LibraryOp, args: &Args<'_>, problems: &mut Vec<Diagnostic>) {
     let needs = op.needs();
-    let whose = format!("`{}` by the library `{}`", op.name(), op.library());
+    let whose = || format!("`{}` by the library `{}`", op.name(), op.library());
     for (param, value) in args.params.iter().zip(args.values) {
         match value {
             Arg::Buffer(range) => {
                 let start = range.offset * range.dtype.size();
                 if !start.is_multiple_of(needs.alignment.max(1)) {
                     let text = format!(
-                        "{whose} needs ranges aligned to {} bytes; `{}` begins at byte {start} of its buffer",
-                        needs.alignment, param.name
+                        "{} needs ranges aligned to {} bytes; `{}` begins at byte {start} of its buffer",
+                        whose(),
+                        needs.alignment,
+                        param.name
                     );
                     problems.push(cx.error(codes::LIBRARY, param.name, text));
                 }
                 if !range.len().is_multiple_of(needs.multiple.max(1)) {
                     let text = format!(
-                        "{whose} needs a multiple of {} elements; `{}` has {}",
+                        "{} needs a multiple of {} elements; `{}` has {}",
+                        whose(),
                         needs.multiple,
                         param.name,
                         range.len()
@@ -363,15 +397,20 @@ pub(super) fn needs(cx: &Context<'_>, op: &dyn LibraryOp, args: &Args<'_>, probl
                 }
                 if !needs.dtypes.contains(&range.dtype) {
                     let names: Vec<&str> = needs.dtypes.iter().map(|d| d.name()).collect();
-                    let text =
-                        format!("{whose} takes {}; `{}` is {}", names.join(", "), param.name, range.dtype);
+                    let text = format!(
+                        "{} takes {}; `{}` is {}",
+                        whose(),
+                        names.join(", "),
+                        param.name,
+                        range.dtype
+                    );
                     problems.push(cx.error(codes::LIBRARY, param.name, text));
                 }
             }
             Arg::Word(index) if param.name == "reduce" => {
                 let reduce = crate::reduce::ReduceOp::ALL.get(*index as usize);
                 if let Some(reduce) = reduce.filter(|r| !needs.reductions.contains(r)) {
-                    let text = format!("{whose} does not know the reduction `{reduce}`");
+                    let text = format!("{} does not know the reduction `{reduce}`", whose());
                     problems.push(cx.error(codes::LIBRARY, param.name, text));
                 }
             }
