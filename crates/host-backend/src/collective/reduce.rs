@@ -2,7 +2,7 @@
 
 use squall_core::{DType, ReduceOp, with_element};
 
-use crate::collective::copy::{LINE, address, stream_line};
+use crate::collective::copy::{LINE, address, fence, stream_line};
 use crate::collective::number::{Arithmetic, CHUNK, Number};
 
 /// What one pass reads and writes. Each target is disjoint from all sources or is one of them.
@@ -22,10 +22,13 @@ impl Pass<'_> {
     ///
     /// # Safety
     /// All places must be aligned to `dtype` and hold `len` elements of it; targets must be writable; and no other
-    /// thread may write any of them meanwhile, or read a target. As for [`crate::collective::copy::copy`].
+    /// thread may write any of them meanwhile, or read a target.
     pub(crate) unsafe fn run(&self, dtype: DType, reduce: ReduceOp) {
         // SAFETY: the caller's.
         with_element!(dtype, T => unsafe { self.typed::<T>(reduce) });
+        if !self.streamed.is_empty() {
+            fence();
+        }
     }
 
     unsafe fn typed<T: Number>(&self, reduce: ReduceOp) {
@@ -57,7 +60,7 @@ impl Pass<'_> {
                 finish: impl Fn(T::Wide) -> T::Wide,
             ) {
                 // SAFETY: the caller's.
-                unsafe { pass.chunks::<T>(combine, finish) }
+                unsafe { pass.chunks::<T, true>(combine, finish) }
             }
             if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c") {
                 // SAFETY: the caller's, and the instructions are there.
@@ -65,11 +68,11 @@ impl Pass<'_> {
             }
         }
         // SAFETY: the caller's.
-        unsafe { self.chunks::<T>(combine, finish) }
+        unsafe { self.chunks::<T, false>(combine, finish) }
     }
 
     #[inline(always)]
-    unsafe fn chunks<T: Number>(
+    unsafe fn chunks<T: Number, const F16C: bool>(
         &self,
         combine: impl Fn(T::Wide, T::Wide) -> T::Wide,
         finish: impl Fn(T::Wide) -> T::Wide,
@@ -85,9 +88,9 @@ impl Pass<'_> {
             let at = |place: u64| address(place).cast::<T>().wrapping_add(done);
             // SAFETY: `done + len` elements are within every place; the caller's for the rest.
             unsafe {
-                let mut wide = T::widen(&load(at(first), len));
+                let mut wide = T::widen::<F16C>(&load(at(first), len));
                 for &source in rest {
-                    let next = T::widen(&load(at(source), len));
+                    let next = T::widen::<F16C>(&load(at(source), len));
                     for i in 0..CHUNK {
                         wide[i] = combine(wide[i], next[i]);
                     }
@@ -95,7 +98,7 @@ impl Pass<'_> {
                 for element in &mut wide {
                     *element = finish(*element);
                 }
-                let chunk = T::narrow(&wide);
+                let chunk = T::narrow::<F16C>(&wide);
                 for &target in self.targets {
                     store(at(target), &chunk, len);
                 }
