@@ -151,3 +151,57 @@ unsafe fn stream<T: Number>(to: *mut T, chunk: &[T; CHUNK], len: usize) {
         unsafe { store(to, chunk, len) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two targets, ordinary and streamed, from any offset: the same results, and nothing around them.
+    #[test]
+    fn what_is_streamed_is_what_is_stored() {
+        for &dtype in DType::ALL {
+            let size = dtype.size() as usize;
+            for &reduce in ReduceOp::ALL {
+                for (len, offset) in
+                    [(0, 0), (1, 3), (63, 0), (64, 0), (200, 0), (1000, 1), (1000, 7), (1000, 32)]
+                {
+                    let word = |i: usize, k: usize| {
+                        u64::from_ne_bytes([0; 8].map(|_| ((i * 7 + k * 31) % 60) as u8))
+                    };
+                    let inputs = [0, 1, 2].map(|k| (0..len).map(|i| word(i, k)).collect::<Vec<u64>>());
+                    // Room to begin at any line, as results do.
+                    let mut targets = [0; 3].map(|_| vec![0xeeu8; 1200 * 8]);
+                    let starts = targets.each_mut().map(|target| {
+                        let start = target.as_mut_ptr();
+                        let line = start.align_offset(LINE) + offset * size;
+                        (line, (start.expose_provenance() + line) as u64)
+                    });
+                    let sources = inputs.each_ref().map(|input| input.as_ptr().expose_provenance() as u64);
+                    let [a, b, c] = starts.map(|(_, place)| place);
+                    let passes = [(&[a][..], &[][..]), (&[], &[b, c])];
+                    for (targets, streamed) in passes {
+                        // SAFETY: sources hold `len` elements of 8 bytes, targets more; all are this thread's.
+                        unsafe { Pass { sources: &sources, targets, streamed, len }.run(dtype, reduce) };
+                    }
+                    let windows: Vec<&[u8]> = targets
+                        .iter()
+                        .zip(starts)
+                        .map(|(target, (line, _))| {
+                            let (before, rest) = target.split_at(line);
+                            let (window, after) = rest.split_at(len * size);
+                            assert!(
+                                before.iter().chain(after).all(|&byte| byte == 0xee),
+                                "{dtype} {len} {offset}"
+                            );
+                            window
+                        })
+                        .collect();
+                    assert!(
+                        windows[0] == windows[1] && windows[0] == windows[2],
+                        "{reduce} of {dtype}, {len}"
+                    );
+                }
+            }
+        }
+    }
+}
