@@ -115,6 +115,10 @@ fn check<T: Reference>(reduce: ReduceOp, inputs: &[Vec<u8>], got: &[u8], start: 
     let decode = |bytes: &[u8]| -> Vec<T> {
         bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
     };
+    if let [only] = inputs {
+        // Alone, nothing is combined, and not even a NaN may change.
+        assert!(only == got, "{reduce} in a world of one changed bits");
+    }
     let inputs: Vec<Vec<T>> = inputs.iter().map(|input| decode(input)).collect();
     for (index, got) in decode(got).into_iter().enumerate() {
         let values: Vec<T> = inputs.iter().map(|input| input[start + index]).collect();
@@ -396,6 +400,64 @@ fn sends_that_wait_for_each_other_hang_until_an_abort() {
         })
         .unwrap();
     });
+}
+
+#[test]
+fn a_sender_that_an_abort_releases_stays_until_its_data_are_taken() {
+    let mut delivered = 0;
+    for round in 0..40 {
+        let job = ranks(World::new(2).unwrap());
+        let abort = job.abort();
+        let begun = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !begun.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                // Within the copy, which takes a few milliseconds, as far as the machine lets one aim.
+                std::thread::sleep(Duration::from_micros(100 * round));
+                abort.abort();
+            });
+            let outcomes = job.run(|rank| {
+                let mut buffer = rank.upload(&vec![1 - rank.rank as u8; 16 << 20])?;
+                let name = if rank.rank == 0 { "send" } else { "recv" };
+                let op = Op::new(name).buffer("buffer", buffer.whole(DType::U8)).rank("peer", 1 - rank.rank);
+                let mut work = rank.prepare(&[op])?;
+                begun.store(true, Ordering::SeqCst);
+                let outcome = rank.run(&mut *work);
+                if rank.rank == 0 {
+                    // The memory is the sender's again.
+                    rank.write(&mut buffer, &vec![9; 16 << 20])?;
+                } else if outcome.is_ok() {
+                    assert!(rank.read(&mut buffer)?.iter().all(|&byte| byte == 1), "the sender did not wait");
+                }
+                Ok(outcome)
+            });
+            delivered += usize::from(outcomes.unwrap()[1].is_ok());
+        });
+    }
+    assert!(delivered > 0, "every abort came before the copy");
+}
+
+#[test]
+fn one_group_may_name_communicators_in_any_order() {
+    let mut world = World::new(4).unwrap();
+    let turned = world.split("turned", |rank| (0, -i64::from(rank))).unwrap();
+    ranks(world)
+        .run(|rank| {
+            let (mut a, mut b) = (rank.upload(&bytes(&[rank.rank]))?, rank.upload(&bytes(&[1u32]))?);
+            let mut group = [
+                all_reduce(&a, DType::U32, ReduceOp::Sum),
+                all_reduce(&b, DType::U32, ReduceOp::Sum).on(turned),
+            ];
+            if rank.rank % 2 == 1 {
+                group.reverse();
+            }
+            rank.run_group(&group)?;
+            assert_eq!([rank.read(&mut a)?, rank.read(&mut b)?], [bytes(&[6u32]), bytes(&[4u32])]);
+            Ok(())
+        })
+        .unwrap();
 }
 
 #[test]

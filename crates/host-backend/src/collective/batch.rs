@@ -91,6 +91,7 @@ impl Batch {
     }
 
     fn run(&mut self) -> Result<(), DeviceError> {
+        // Before anything is laid open: a rank that the abort has not reached yet may still compare calls.
         self.hub.check()?;
         // A call that does not match leaves its rank in step with the others; what it found is told at the end.
         let mut failure = Ok(());
