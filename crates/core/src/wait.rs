@@ -18,6 +18,8 @@ pub struct Running(());
 impl Running {
     /// Counts this thread until the guard is dropped.
     pub fn enter() -> Running {
+        // Read here rather than in a first wait, which may be within a step: reading allocates.
+        limits();
         RUNNING.fetch_add(1, Ordering::Relaxed);
         Running(())
     }

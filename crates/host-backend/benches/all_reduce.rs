@@ -171,7 +171,10 @@ fn main() {
     let target = Target::new(&registry, "host", "host").unwrap();
     println!("| op, {ranks} ranks, f32 | MiB a rank | µs | GB/s | memcpy GB/s | ratio |");
     println!("|---|--:|--:|--:|--:|--:|");
-    for subject in SUBJECTS.iter().filter(|s| std::env::var("ONLY").is_ok_and(|o| s.name == o) || std::env::var("ONLY").is_err()) {
+    for subject in SUBJECTS
+        .iter()
+        .filter(|s| std::env::var("ONLY").is_ok_and(|o| s.name == o) || std::env::var("ONLY").is_err())
+    {
         for (bytes, rounds) in [(MIB / 64, 401), (MIB, 201), (16 * MIB, 41), (64 * MIB, 21)] {
             let together = Barrier::default();
             let job = Ranks::connect(&target, World::new(ranks).unwrap()).unwrap();
@@ -181,7 +184,7 @@ fn main() {
                 let slowest = |round: usize| times.iter().map(|rank| rank[round][which]).max().unwrap();
                 let mut all: Vec<Duration> = (0..rounds).map(slowest).collect();
                 all.sort_unstable();
-                all[if quick {0} else {rounds / 2}].as_secs_f64()
+                all[if quick { 0 } else { rounds / 2 }].as_secs_f64()
             };
             let (op, copy) = (median(0), median(1));
             let buffers = (subject.traffic)(ranks as f64);
