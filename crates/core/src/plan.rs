@@ -205,7 +205,8 @@ impl ExecutionPlan {
             }
         }
         self.tasks(phase, step)?;
-        if phase == Phase::Step {
+        // Tasks of the finish may change what the last step left.
+        if phase != Phase::Setup {
             for output in &self.outputs {
                 if let Some(memory) = &self.memory[output.buffer] {
                     // SAFETY: as above; the staging is read only after the stream has finished.
@@ -272,7 +273,7 @@ impl ExecutionPlan {
         }
     }
 
-    /// A buffer's contents; of one that is downloaded in every step, as of the last step's end.
+    /// A buffer's contents; of one that is downloaded in every step, as of the end of the last step or of the finish.
     pub(crate) fn read(&mut self, buffer: usize) -> Result<Vec<u8>, DeviceError> {
         if let Some(output) = self.outputs.iter_mut().find(|output| output.buffer == buffer) {
             return contents(&mut *output.staging);

@@ -28,6 +28,8 @@ mod testing;
 
 pub use array::{Array, ArrayFile};
 pub use error::FileError;
+pub(crate) use error::Shape;
+pub(crate) use exact::Number;
 pub use exact::{Exact, ValueError};
 
 /// Reads a manifest's bytes: a regular file, and no more of it than a manifest may have.

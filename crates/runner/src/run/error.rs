@@ -14,6 +14,9 @@ pub enum RunError {
     /// The environment lacks something: a backend, a device, memory.
     #[error("{0}")]
     Environment(String),
+    /// It was stopped before, between or after its steps.
+    #[error("interrupted")]
+    Interrupted,
     /// The plan group failed, or was stopped.
     #[error(transparent)]
     Group(#[from] GroupError),
@@ -26,16 +29,17 @@ impl RunError {
     /// The process's exit status, as the README lists them.
     pub fn exit_status(&self) -> u8 {
         match self {
-            RunError::Refused(_) | RunError::Group(GroupError::Refused(_)) => 2,
+            RunError::Refused(_) => 2,
             RunError::Environment(_) => 4,
-            RunError::Group(GroupError::Bind {
-                error: DeviceError::OutOfMemory { .. } | DeviceError::Unsupported(_),
-                ..
-            }) => 4,
-            RunError::Group(GroupError::TimedOut { .. }) => 3,
-            RunError::Group(GroupError::Interrupted { .. }) => 130,
-            RunError::Group(_) | RunError::Output(_) => 1,
+            RunError::Interrupted => 130,
+            RunError::Group(error) => of_group(error),
+            RunError::Output(_) => 1,
         }
+    }
+
+    /// Whether somebody stopped the run.
+    pub fn is_interrupt(&self) -> bool {
+        matches!(self, RunError::Interrupted | RunError::Group(GroupError::Interrupted { .. }))
     }
 
     /// The diagnostics, where the error has a place in the manifest.
@@ -48,6 +52,18 @@ impl RunError {
     }
 }
 
+fn of_group(error: &GroupError) -> u8 {
+    match error {
+        GroupError::Refused(_) => 2,
+        GroupError::TimedOut { .. } | GroupError::Bind { error: DeviceError::Deadline, .. } => 3,
+        // A library that cannot connect, a thread that cannot be had.
+        GroupError::Devices(_) => 4,
+        GroupError::Bind { error: DeviceError::OutOfMemory { .. } | DeviceError::Unsupported(_), .. } => 4,
+        GroupError::Interrupted { .. } => 130,
+        _ => 1,
+    }
+}
+
 impl From<Problems> for RunError {
     fn from(problems: Problems) -> RunError {
         RunError::Refused(problems)
@@ -57,5 +73,53 @@ impl From<Problems> for RunError {
 impl From<Vec<Diagnostic>> for RunError {
     fn from(problems: Vec<Diagnostic>) -> RunError {
         RunError::Refused(Problems(problems))
+    }
+}
+
+impl From<Diagnostic> for RunError {
+    fn from(problem: Diagnostic) -> RunError {
+        RunError::Refused(Problems(vec![problem]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_of_end_has_its_status() {
+        let bind = |error| GroupError::Bind { rank: 0, device: "host:0".into(), task: None, error };
+        let memory = DeviceError::OutOfMemory { device: "host:0".into(), bytes: 1, message: String::new() };
+        let late = GroupError::TimedOut {
+            what: "step 0".into(),
+            limit: Duration::from_secs(1),
+            report: Box::default(),
+        };
+        let failed = GroupError::Failed {
+            rank: 1,
+            task: None,
+            step: 0,
+            error: DeviceError::Failed("it broke".into()),
+            released: Box::default(),
+        };
+        for (error, status) in [
+            (RunError::Refused(Problems(Vec::new())), 2),
+            (RunError::Environment(String::new()), 4),
+            (RunError::Interrupted, 130),
+            (bind(memory).into(), 4),
+            (bind(DeviceError::Unsupported(String::new())).into(), 4),
+            (bind(DeviceError::Deadline).into(), 3),
+            (bind(DeviceError::Failed(String::new())).into(), 1),
+            (GroupError::Devices(String::new()).into(), 4),
+            (late.into(), 3),
+            (failed.into(), 1),
+            (GroupError::Interrupted { step: 0 }.into(), 130),
+            (GroupError::Aborted(String::new()).into(), 1),
+            (FileError::NoName { file: "out/".into() }.into(), 1),
+        ] {
+            assert_eq!(error.exit_status(), status, "{error:?}");
+        }
     }
 }
