@@ -1,8 +1,9 @@
 //! What this build offers: backends, libraries, kernels and ops, gathered from what is linked.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::device::Backend;
+use crate::device::{Backend, Device, DeviceError};
 use crate::kernel::KernelDef;
 use crate::library_op::{Library, LibraryOp};
 use crate::ops::CONTRACTS;
@@ -205,6 +206,12 @@ impl Registry {
     /// The backend of that kind.
     pub fn backend(&self, kind: &str) -> Option<&'static dyn Backend> {
         self.backends.get(kind).map(|e| e.item)
+    }
+
+    /// Opens device `index` of that kind.
+    pub fn open(&self, kind: &str, index: u32) -> Result<Arc<dyn Device>, DeviceError> {
+        let missing = || DeviceError::Unsupported(format!("this build has no `{kind}` backend"));
+        self.backend(kind).ok_or_else(missing)?.open(index)
     }
 
     /// The library of that name on that kind of device, if it needs communicators.

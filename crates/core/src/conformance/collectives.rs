@@ -22,7 +22,7 @@ struct Trial {
     seed: u64,
 }
 
-/// Elements of an in-place range's or an argument's surroundings that must stay as they were.
+/// Elements after an argument that must stay as they were.
 const GUARD: u64 = 33;
 const COUNTS: &[u64] = &[0, 1, 2, 3, 5, 15, 16, 17, 63, 64, 65, 130, 1000, 4099];
 
@@ -226,13 +226,36 @@ fn expect(target: &Target<'_>, dtype: DType, reduce: ReduceOp, contents: &[Vec<u
     Ok(())
 }
 
+/// More than any cache holds, and neither even nor aligned.
 pub(super) fn large_and_odd(target: &Target<'_>) -> Outcome {
-    let fill = |add: usize| -> Vec<u8> {
-        (0..10_556_587).flat_map(|i: usize| ((i % 251 + add) as f32).to_ne_bytes()).collect()
+    const COUNT: u64 = 10_556_587;
+    let floats = |of: &dyn Fn(u64) -> u64| -> Vec<u8> {
+        (0..COUNT).flat_map(|i| (of(i) as f32).to_ne_bytes()).collect()
     };
-    let want: Vec<u8> =
-        (0..10_556_587).flat_map(|i: usize| ((i % 251 * 2 + 5) as f32).to_ne_bytes()).collect();
-    expect(target, DType::F32, ReduceOp::Sum, &[fill(2), fill(3)], &want)
+    let want = floats(&|i| i % 251 * 2 + 5);
+    let guarded = |bytes: &[u8]| [&[0xa5; 4], bytes, &[0xa5; 4]].concat();
+    let world = World::new(2).map_err(|error| error.to_string())?;
+    Ranks::connect(target, world)?.run(|rank| {
+        let input = floats(&|i| i % 251 + 2 + u64::from(rank.rank));
+        let mut send = rank.upload(&guarded(&input))?;
+        let mut recv = rank.upload(&guarded(&vec![0; input.len()]))?;
+        let range = |buffer: &super::Buffer| buffer.range(DType::F32, 1, COUNT);
+        let apart = Op::new("all_reduce").buffer("send", range(&send)).buffer("recv", range(&recv));
+        rank.run_group(&[apart.reduce(ReduceOp::Sum)])?;
+        equal("the result", DType::F32, &rank.read(&mut recv)?, &guarded(&want), false)?;
+        equal("the input", DType::F32, &rank.read(&mut send)?, &guarded(&input), false)?;
+        rank.run_group(&[Op::new("all_reduce").buffer("buffer", range(&send)).reduce(ReduceOp::Sum)])?;
+        equal("the result in place", DType::F32, &rank.read(&mut send)?, &guarded(&want), false)?;
+        let peer = 1 - rank.rank;
+        let mut got = rank.upload(&guarded(&vec![0; input.len()]))?;
+        rank.run_group(&[Op::new("send_recv")
+            .buffer("send", range(&send))
+            .rank("to", peer)
+            .buffer("recv", range(&got))
+            .rank("from", peer)])?;
+        equal("the message", DType::F32, &rank.read(&mut got)?, &guarded(&want), false)
+    })?;
+    Ok(())
 }
 
 pub(super) fn integer_average(target: &Target<'_>) -> Outcome {

@@ -104,7 +104,7 @@ pub static CASES: &[Case] = &[
     case("all_to_all matches the reference", 1, collectives::all_to_all),
     case("gather matches the reference", 1, collectives::gather),
     case("scatter matches the reference", 1, collectives::scatter),
-    case("ten million and some elements are summed", 2, collectives::large_and_odd),
+    case("ten million and some elements are summed and sent", 2, collectives::large_and_odd),
     case("an integer average divides the wrapped sum toward zero", 2, collectives::integer_average),
     case("a number wins over a NaN in min and max, not in sum", 2, collectives::not_a_number),
     case("all ranks get the same bits", 2, collectives::same_bits),

@@ -7,6 +7,7 @@ use squall_core::{DeviceError, OpCall, OpError, Stream, Work};
 
 use crate::collective::call::{Call, Request};
 use crate::collective::channel::{Lane, Message};
+use crate::collective::copy::past_cache;
 use crate::collective::hub::Hub;
 use crate::collective::share::{self, Buffers};
 use crate::collective::team::Team;
@@ -20,13 +21,21 @@ pub(crate) struct Batch {
     seat: usize,
     sends: Vec<Sends>,
     collectives: Vec<Collective>,
-    recvs: Vec<(Lane, Message)>,
+    recvs: Vec<Recv>,
 }
 
 /// The messages to one rank of one communicator.
 struct Sends {
     lane: Lane,
     messages: Vec<Message>,
+}
+
+/// A message from one rank.
+struct Recv {
+    lane: Lane,
+    message: Message,
+    /// Whether it is written past the cache, which could not hold it.
+    streaming: bool,
 }
 
 struct Collective {
@@ -64,7 +73,8 @@ impl Batch {
                         batch.add_send(Lane::new(team, place, to), message);
                     }
                     if let Some((message, from)) = recv {
-                        batch.recvs.push((Lane::new(team, from, place), message));
+                        let streaming = past_cache(2 * message.count * message.dtype.size());
+                        batch.recvs.push(Recv { lane: Lane::new(team, from, place), message, streaming });
                     }
                 }
             }
@@ -81,6 +91,7 @@ impl Batch {
     }
 
     fn run(&mut self) -> Result<(), DeviceError> {
+        // Before anything is laid open: a rank that the abort has not reached yet may still compare calls.
         self.hub.check()?;
         // A call that does not match leaves its rank in step with the others; what it found is told at the end.
         let mut failure = Ok(());
@@ -97,8 +108,8 @@ impl Batch {
         for collective in &mut self.collectives {
             note(collective.run())?;
         }
-        for (lane, message) in &self.recvs {
-            note(lane.take(message))?;
+        for Recv { lane, message, streaming } in &self.recvs {
+            note(lane.take(message, *streaming))?;
         }
         for sends in &self.sends {
             note(sends.lane.wait_taken(sends.messages.len()))?;

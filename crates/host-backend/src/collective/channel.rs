@@ -80,8 +80,9 @@ impl Lane {
         (0..messages).try_for_each(|index| self.agree(slots.get(index)))
     }
 
-    /// Waits for the next message and takes it; errs when it is not what is expected. By the receiver.
-    pub(crate) fn take(&self, expected: &Message) -> Result<(), DeviceError> {
+    /// Waits for the next message and takes it, past the cache if `streaming`; errs when it is not what is expected. By
+    /// the receiver.
+    pub(crate) fn take(&self, expected: &Message, streaming: bool) -> Result<(), DeviceError> {
         let Channel { sent, before, taken, slots } = &*self.channel;
         let index = taken.load(Ordering::Relaxed);
         self.team.wait(self.to, || sent.load(Ordering::Acquire) > index)?;
@@ -92,7 +93,7 @@ impl Lane {
             let bytes = (expected.count * expected.dtype.size()) as usize;
             // SAFETY: both sides have this size, as just seen. The receiver's memory is its batch's own; the sender's
             // lives and rests while `touch` runs this, since the sender waits for `taken`.
-            unsafe { copy(expected.ptr, slot.ptr.load(Ordering::Relaxed), bytes, false) };
+            unsafe { copy(expected.ptr, slot.ptr.load(Ordering::Relaxed), bytes, streaming) };
             Ok(())
         })?;
         taken.store(index + 1, Ordering::Release);

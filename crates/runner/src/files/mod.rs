@@ -27,6 +27,7 @@ mod testing;
 
 pub use array::{Array, ArrayFile};
 pub use error::FileError;
+pub(crate) use error::Shape;
 
 /// Reads a manifest's bytes: a regular file, and no more of it than a manifest may have.
 ///
