@@ -43,7 +43,7 @@ pub struct BoundRange {
 impl BoundRange {
     /// Number of elements.
     pub fn len(&self) -> u64 {
-        self.shape.iter().product()
+        crate::buffer::count(&self.shape)
     }
 
     /// Whether it has no elements.

@@ -13,6 +13,19 @@ pub struct BufferId(pub u32);
 /// Lengths of the axes, row-major, the first axis slowest. Shared, since tasks mostly name whole buffers.
 pub type Shape = Arc<[u64]>;
 
+/// Number of elements of a shape; `None` beyond 64 bits. An empty axis makes it empty, however long the others are.
+pub(crate) fn checked_count(shape: &[u64]) -> Option<u64> {
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    shape.iter().try_fold(1u64, |n, &axis| n.checked_mul(axis))
+}
+
+/// Number of elements of a shape; the greatest number beyond 64 bits, which no accepted buffer has.
+pub(crate) fn count(shape: &[u64]) -> u64 {
+    checked_count(shape).unwrap_or(u64::MAX)
+}
+
 /// When a buffer's contents come from the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Upload {
@@ -82,11 +95,7 @@ impl BufferDecl {
 
     /// Number of elements; `None` when that many elements have no size in bytes that fits 63 bits.
     pub fn checked_len(&self) -> Option<u64> {
-        // An empty axis makes the buffer empty, however long the others are.
-        if self.shape.contains(&0) {
-            return Some(0);
-        }
-        let len = self.shape.iter().try_fold(1u64, |n, &axis| n.checked_mul(axis))?;
+        let len = checked_count(&self.shape)?;
         let bytes = len.checked_mul(self.dtype.size())?;
         (bytes <= i64::MAX as u64).then_some(len)
     }
@@ -128,7 +137,7 @@ impl BufferRange {
 
     /// Number of elements.
     pub fn len(&self) -> u64 {
-        self.shape.iter().product()
+        count(&self.shape)
     }
 
     /// Whether it has no elements.
@@ -139,12 +148,11 @@ impl BufferRange {
     /// Elements `start..end` of a range seen as one axis; `None` when they are outside it.
     pub fn elements(&self, range: std::ops::Range<u64>) -> Option<BufferRange> {
         let len = range.end.checked_sub(range.start)?;
-        (range.end <= self.len()).then(|| BufferRange {
-            buffer: self.buffer,
-            dtype: self.dtype,
-            offset: self.offset + range.start,
-            shape: Arc::new([len]),
-        })
+        if range.end > self.len() {
+            return None;
+        }
+        let offset = self.offset.checked_add(range.start)?;
+        Some(BufferRange { buffer: self.buffer, dtype: self.dtype, offset, shape: Arc::new([len]) })
     }
 
     /// Rows `start..end`: a range of the first axis, the others whole; `None` when they are outside it.
@@ -154,14 +162,9 @@ impl BufferRange {
         if range.end > first {
             return None;
         }
-        let row: u64 = rest.iter().product();
+        let offset = self.offset.checked_add(range.start.checked_mul(checked_count(rest)?)?)?;
         let shape: Vec<u64> = std::iter::once(rows).chain(rest.iter().copied()).collect();
-        Some(BufferRange {
-            buffer: self.buffer,
-            dtype: self.dtype,
-            offset: self.offset + range.start * row,
-            shape: shape.into(),
-        })
+        Some(BufferRange { buffer: self.buffer, dtype: self.dtype, offset, shape: shape.into() })
     }
 }
 
@@ -188,5 +191,21 @@ mod tests {
         #[expect(clippy::reversed_empty_ranges, reason = "the mistake under test")]
         let reversed = whole.rows(3..2);
         assert!(reversed.is_none());
+    }
+
+    #[test]
+    fn ranges_of_long_axes_do_not_overflow() {
+        let range = |offset, shape: &[u64]| BufferRange {
+            buffer: BufferId(0),
+            dtype: DType::F32,
+            offset,
+            shape: shape.into(),
+        };
+        assert_eq!(range(0, &[u64::MAX, 2, 0]).len(), 0);
+        assert_eq!(range(0, &[u64::MAX, 2]).len(), u64::MAX);
+        assert_eq!(range(0, &[2, u64::MAX, 0]).rows(1..2).unwrap().len(), 0);
+        assert_eq!(range(0, &[2, u64::MAX]).rows(1..2).unwrap().offset, u64::MAX);
+        assert_eq!(range(0, &[3, u64::MAX]).rows(2..3), None);
+        assert_eq!(range(u64::MAX, &[4]).elements(1..2), None);
     }
 }

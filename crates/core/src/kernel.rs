@@ -148,15 +148,22 @@ impl Task for KernelDef {
                 _ => Mode::Read, // a scalar in a one-element buffer
             };
             let elements = range.offset..range.offset + range.len();
+            let mut access = Access { param: param.name, buffer: range.buffer, range: elements, mode };
             let pair = |a: &str, b: &str| self.in_place.contains(&(a, b)) || self.in_place.contains(&(b, a));
-            let same = accesses.iter_mut().find(|other| {
-                other.buffer == range.buffer && other.range == elements && pair(other.param, param.name)
+            // The in-place form: each element is read, then written. One access says so, in place of the two
+            // or more that name the range.
+            accesses.retain(|other| {
+                let same = other.buffer == access.buffer && other.range == access.range;
+                let in_place = same && pair(other.param, access.param);
+                if in_place {
+                    access.mode = Mode::ReadWrite;
+                }
+                if in_place && other.mode.writes() {
+                    access.param = other.param;
+                }
+                !in_place
             });
-            match same {
-                // The in-place form: each element is read, then written.
-                Some(other) if other.mode.writes() || mode.writes() => other.mode = Mode::ReadWrite,
-                _ => accesses.push(Access { param: param.name, buffer: range.buffer, range: elements, mode }),
-            }
+            accesses.push(access);
         }
         Ok(Description { accesses, meetings: Vec::new() })
     }
@@ -168,5 +175,39 @@ impl std::fmt::Debug for KernelDef {
             .field("name", &self.name)
             .field("params", &self.params)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::param::Type;
+    use crate::{BufferId, DType};
+
+    const F32: Type = Type::Is(DType::F32);
+    const OUT: ParamDef = ParamDef::write("out", F32, "");
+    const A: ParamDef = ParamDef::read("a", F32, "");
+    const B: ParamDef = ParamDef::read("b", F32, "");
+
+    /// The accesses of a kernel with these parameters over buffers of one element.
+    fn accesses(params: &'static [ParamDef], buffers: [u32; 3]) -> Vec<(&'static str, u32, Mode)> {
+        let kernel = KernelDef { params, in_place: &[("out", "a"), ("out", "b")], ..KernelDef::EMPTY };
+        let range =
+            |id| BufferRange { buffer: BufferId(id), dtype: DType::F32, offset: 0, shape: [1].into() };
+        let values = buffers.map(|id| Arg::Buffer(range(id)));
+        let args = Args { params, values: &values, comm_rank: 0, comm_size: 1 };
+        let description = kernel.describe(&args).unwrap();
+        description.accesses.iter().map(|a| (a.param, a.buffer.0, a.mode)).collect()
+    }
+
+    #[test]
+    fn an_in_place_form_is_one_access() {
+        let (read, write, both) = (Mode::Read, Mode::Write, Mode::ReadWrite);
+        assert_eq!(accesses(&[A, B, OUT], [0, 1, 2]), [("a", 0, read), ("b", 1, read), ("out", 2, write)]);
+        assert_eq!(accesses(&[A, B, OUT], [0, 0, 1]), [("a", 0, read), ("b", 0, read), ("out", 1, write)]);
+        assert_eq!(accesses(&[A, B, OUT], [0, 1, 0]), [("b", 1, read), ("out", 0, both)]);
+        // All three at once, in either order of the parameters.
+        assert_eq!(accesses(&[A, B, OUT], [0, 0, 0]), [("out", 0, both)]);
+        assert_eq!(accesses(&[OUT, A, B], [0, 0, 0]), [("out", 0, both)]);
     }
 }

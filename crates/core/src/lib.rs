@@ -1,4 +1,26 @@
-//! The vocabulary of squall.
+//! The vocabulary of squall: what a step of work on several devices is, the proof that it cannot hang, and the traits
+//! through which devices, kernels and libraries serve it.
+//!
+//! ```text
+//! GraphBuilder ─build→ TaskGraph, one a rank ─verify→ Verified ─PlanGroup::new→ PlanGroup ─execute × steps
+//! ```
+//!
+//! One direction, and each stage takes only what the stage before makes: a [`PlanGroup`] takes nothing but a
+//! [`Verified`], and only [`verify()`] makes one, so that ranks which could hang cannot be run. Building and verifying need
+//! no device, for any number of ranks.
+//!
+//! # Two halves
+//! A task is described apart from being run. The *description* ([`Task`], [`KernelDef`], [`LibraryOp`]'s description, the
+//! contracts in [`ops`]) is plain data over all ranks: parameters, what is read and written, which ranks must meet. The
+//! *bound* half ([`Device`], [`Stream`], [`Work`], [`Library`]) is one rank's live objects. Everything that runs in a step is a
+//! [`Work`]: a kernel, a batch of ops, a captured step; it is made ready when a plan is bound, and enqueuing it allocates
+//! nothing. The cost of the split: an op's arguments are looked at twice, once as ranges of buffers, once as addresses; both
+//! go through the same generic [`Args`], and squall's own ops through one typed [`ops::Call`].
+//!
+//! # What is not here
+//! No GPU, no file format, no manifest, no plugin loading; `cargo tree -p squall-core` stays short, and a test keeps it
+//! so. Backends, kernels and ops come from other crates, which register them with the `register_…!` macros; a
+//! [`Registry`] is what a program has linked. A crate that nothing names is not linked: say `use squall_host_backend as _;`.
 
 pub mod args;
 pub mod buffer;
@@ -34,7 +56,7 @@ pub use device::{
 };
 pub use diagnostic::{Code, Diagnostic, Label, Severity, Span};
 pub use dtype::{DType, Element};
-pub use error::{GroupError, Problems};
+pub use error::{GroupError, Moment, Problems};
 pub use graph::{ArgValue, GraphBuilder, GroupSpec, KernelSpec, OpSpec, Origin, Phase, TaskGraph, TaskSpec};
 pub use grid::{Grid, GridError};
 pub use group::{Interrupt, Options, PlanGroup, Steps};

@@ -1,8 +1,9 @@
 //! What this build offers: backends, libraries, kernels and ops, gathered from what is linked.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::device::Backend;
+use crate::device::{Backend, Device, DeviceError};
 use crate::kernel::KernelDef;
 use crate::library_op::{Library, LibraryOp};
 use crate::ops::CONTRACTS;
@@ -96,8 +97,20 @@ pub enum OpLookup {
         /// The kind of device.
         device: String,
     },
+    /// Several libraries serve it, and neither the task nor the backend says which.
+    #[error(
+        "several libraries serve `{op}` on {device} devices, and none is the default: name one of {served}"
+    )]
+    Ambiguous {
+        /// The op.
+        op: String,
+        /// The kind of device.
+        device: String,
+        /// The libraries.
+        served: String,
+    },
     /// Not that library.
-    #[error("the library `{library}` does not serve `{op}` on {device} devices; {served}")]
+    #[error("the library `{library}` does not serve `{op}` on {device} devices; served by {served}")]
     Library {
         /// The op.
         op: String,
@@ -195,6 +208,12 @@ impl Registry {
         self.backends.get(kind).map(|e| e.item)
     }
 
+    /// Opens device `index` of that kind.
+    pub fn open(&self, kind: &str, index: u32) -> Result<Arc<dyn Device>, DeviceError> {
+        let missing = || DeviceError::Unsupported(format!("this build has no `{kind}` backend"));
+        self.backend(kind).ok_or_else(missing)?.open(index)
+    }
+
     /// The library of that name on that kind of device, if it needs communicators.
     pub fn library(&self, name: &str, device: &str) -> Option<&'static dyn Library> {
         self.libraries.values().map(|e| e.item).find(|l| l.name() == name && l.device() == device)
@@ -249,17 +268,14 @@ impl Registry {
         if let Some(op) = serving.iter().find(|op| Some(op.library()) == wanted) {
             return Ok(*op);
         }
-        match (library, serving.as_slice()) {
-            (None, [only]) => Ok(*only),
-            _ => {
-                let names: Vec<String> = serving.iter().map(|op| format!("`{}`", op.library())).collect();
-                Err(OpLookup::Library {
-                    op: name.to_string(),
-                    library: wanted.unwrap_or("").to_string(),
-                    device: device.to_string(),
-                    served: format!("{} do", names.join(", ")),
-                })
-            }
+        if let (None, [only]) = (library, serving.as_slice()) {
+            return Ok(*only);
         }
+        let names: Vec<String> = serving.iter().map(|op| format!("`{}`", op.library())).collect();
+        let (op, device, served) = (name.to_string(), device.to_string(), names.join(", "));
+        Err(match wanted {
+            Some(library) => OpLookup::Library { op, library: library.to_string(), device, served },
+            None => OpLookup::Ambiguous { op, device, served },
+        })
     }
 }

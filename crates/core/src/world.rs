@@ -13,13 +13,13 @@ impl CommId {
 
 /// The ranks of a job and how they are split into communicators. Known in full on every process, since what a
 /// task means depends on it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct World {
     size: u32,
     comms: Vec<Split>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Split {
     name: Arc<str>,
     /// The parts, by ascending colour: the world ranks of each in the order of their key.

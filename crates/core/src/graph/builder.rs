@@ -15,7 +15,7 @@ use crate::graph::{
 use crate::grid::Grid;
 use crate::library_op::LibraryOp;
 use crate::registry::{OpLookup, Registry};
-use crate::task::Meeting;
+use crate::task::{Description, Meeting};
 use crate::world::{CommId, World};
 
 /// Collects the tasks of one rank. What is wrong is kept and reported together by [`GraphBuilder::build`].
@@ -49,17 +49,7 @@ impl TaskGraph {
 impl GraphBuilder<'_> {
     /// Declares a buffer. All ranks declare the same buffers in the same order, each with its own shape.
     pub fn buffer(&mut self, decl: BufferDecl) -> BufferId {
-        if decl.checked_len().is_none() {
-            let text = format!(
-                "the buffer `{}` of shape {:?} and dtype {} has more bytes than 63 bits can count",
-                decl.name, decl.shape, decl.dtype
-            );
-            self.problems.push(Diagnostic::error(
-                codes::TOO_LARGE,
-                text,
-                Label::at(decl.span, "").on_rank(self.graph.rank),
-            ));
-        }
+        self.problems.extend(check::size(&decl, self.graph.rank));
         if let Some(other) = self.graph.buffers.iter().find(|b| b.name == decl.name) {
             let text = format!("two buffers have the name `{}`", decl.name);
             let report = Diagnostic::error(codes::DUPLICATE, text, Label::at(decl.span, ""));
@@ -70,10 +60,17 @@ impl GraphBuilder<'_> {
         BufferId(buffers.len() as u32 - 1)
     }
 
-    /// Takes all declarations at once, shared with other ranks that have the very same. They must have been
-    /// accepted by [`GraphBuilder::buffer`] once.
+    /// Takes all declarations at once, shared with other ranks that have the very same: what
+    /// [`GraphBuilder::buffers`] gave on the first of them.
     pub fn share_buffers(&mut self, buffers: Arc<Vec<BufferDecl>>) {
+        let rank = self.graph.rank;
+        self.problems.extend(buffers.iter().filter_map(|decl| check::size(decl, rank)));
         self.graph.buffers = buffers;
+    }
+
+    /// How many problems were found so far.
+    pub fn problems(&self) -> usize {
+        self.problems.len()
     }
 
     /// The buffers declared so far.
@@ -104,7 +101,8 @@ impl GraphBuilder<'_> {
         self
     }
 
-    /// Checks a task and adds it. Returns its node, for other ranks to [`GraphBuilder::share`]; `None` when it has problems, or nothing to run.
+    /// Checks a task and adds it. Returns its node, for other ranks to [`GraphBuilder::share`];
+    /// `None` when it has problems, or nothing to run.
     pub fn add(&mut self, phase: Phase, task: impl Into<TaskSpec>) -> Option<Arc<Node>> {
         let before = self.problems.len();
         let node = self.node(task.into(), phase);
@@ -119,17 +117,28 @@ impl GraphBuilder<'_> {
     }
 
     /// Adds a task that was checked for another rank, if it means the same here: the buffers it names are the same,
-    /// and this rank's place in its communicators changes nothing. Returns whether it did.
+    /// and neither this rank's place in its communicators nor its device changes anything. Returns whether it did;
+    /// what is not shared is to be added, and any problem comes out then.
     pub fn share(&mut self, phase: Phase, node: &Arc<Node>, of: &Arc<Vec<BufferDecl>>) -> bool {
-        let same = self.same_buffers(node, of)
-            && node.ops().iter().all(|task| {
-                let part = self.graph.world.part(task.comm, self.graph.rank);
-                task.op.describe(&task.args(part)).is_ok_and(|here| here == task.description)
-            });
+        let runs_here = match &node.body {
+            Body::Kernel(task) => task.kernel.runs_on(&self.graph.device),
+            Body::Ops { ops, group } => ops.iter().all(|task| self.same_op(task, *group)),
+        };
+        let same = runs_here && self.same_buffers(node, of) && !self.names.contains(&node.origin.name);
         if same {
+            self.names.insert(node.origin.name.clone());
             self.graph.phases[phase as usize].push(node.clone());
         }
         same
+    }
+
+    fn same_op(&self, task: &OpTask, group: bool) -> bool {
+        let Some(part) = self.graph.world.part(task.comm, self.graph.rank) else { return false };
+        let known = |arg: &Arg| !matches!(arg, Arg::Rank(rank) if *rank >= part.size());
+        task.op.device() == &*self.graph.device
+            && task.args.iter().all(known)
+            && (group || !to_itself(&task.description, part.rank))
+            && task.op.describe(&task.args(Some(part))).is_ok_and(|here| here == task.description)
     }
 
     fn same_buffers(&self, node: &Node, of: &Arc<Vec<BufferDecl>>) -> bool {
@@ -254,12 +263,11 @@ impl GraphBuilder<'_> {
                 Args { params: op.params(), values: &args, comm_rank: cx.comm_rank, comm_size: cx.comm_size };
             let description = check::description(&cx, op.describe(&view), &mut problems)?;
             check::needs(&cx, op, &view, &mut problems);
-            let lone_self = !in_group
-                && matches!(description.meetings.as_slice(),
-                    [Meeting::Send(m) | Meeting::Recv(m)] if m.peer == cx.comm_rank);
-            if lone_self {
-                let text =
-                    format!("{} on rank {} names itself as the peer, outside a group", cx.what, cx.comm_rank);
+            if !in_group && to_itself(&description, cx.comm_rank) {
+                let text = format!(
+                    "{} names its own rank as the peer, {} of `{}`, outside a group",
+                    cx.what, cx.comm_rank, cx.comm_name
+                );
                 let help = "put this send and its receive into one group, or use `send_recv`";
                 problems.push(cx.error(codes::SELF_SEND, "peer", text).with_help(help));
             }
@@ -298,4 +306,9 @@ impl GraphBuilder<'_> {
         self.problems.append(&mut problems);
         ops
     }
+}
+
+/// Whether an op is a lone send or receive whose peer is the rank itself.
+fn to_itself(description: &Description, rank: u32) -> bool {
+    matches!(description.meetings.as_slice(), [Meeting::Send(m) | Meeting::Recv(m)] if m.peer == rank)
 }

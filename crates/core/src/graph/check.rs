@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::args::{Arg, Args};
-use crate::buffer::{BufferDecl, BufferRange};
+use crate::buffer::{BufferDecl, BufferRange, checked_count};
 use crate::codes;
 use crate::diagnostic::{Code, Diagnostic, Label};
 use crate::dtype::DType;
@@ -44,6 +44,18 @@ impl Context<'_> {
     }
 }
 
+/// A buffer whose bytes cannot be counted.
+pub(super) fn size(decl: &BufferDecl, rank: u32) -> Option<Diagnostic> {
+    if decl.checked_len().is_some() {
+        return None;
+    }
+    let text = format!(
+        "the buffer `{}` of shape {:?} and dtype {} has more bytes than 63 bits can count",
+        decl.name, decl.shape, decl.dtype
+    );
+    Some(Diagnostic::error(codes::TOO_LARGE, text, Label::at(decl.span, "").on_rank(rank)))
+}
+
 /// Puts the given arguments in the order of the parameters. All that is wrong is reported.
 pub(super) fn arguments(
     cx: &Context<'_>,
@@ -51,6 +63,16 @@ pub(super) fn arguments(
     given: &[(Cow<'static, str>, ArgValue)],
     problems: &mut Vec<Diagnostic>,
 ) -> Option<Vec<Arg>> {
+    // A buffer that was refused at its declaration has been reported there.
+    let refused = |value: &ArgValue| {
+        let (ArgValue::Buffer(buffer) | ArgValue::Range(BufferRange { buffer, .. })) = value else {
+            return false;
+        };
+        cx.buffers.get(buffer.0 as usize).is_some_and(|decl| decl.checked_len().is_none())
+    };
+    if given.iter().any(|(_, value)| refused(value)) {
+        return None;
+    }
     let before = problems.len();
     for (index, (name, _)) in given.iter().enumerate() {
         if !params.iter().any(|p| p.name == *name) {
@@ -211,15 +233,14 @@ fn range(cx: &Context<'_>, name: &str, value: &ArgValue) -> Result<BufferRange, 
     };
     let ArgValue::Range(range) = value else { return Ok(BufferRange::whole(buffer, decl)) };
     // A range made for another rank may not fit this rank's buffer.
-    let len = range.shape.iter().try_fold(1u64, |n, &axis| n.checked_mul(axis));
-    let end = len.and_then(|len| range.offset.checked_add(len));
+    let end = checked_count(&range.shape).and_then(|len| range.offset.checked_add(len));
     if range.dtype != decl.dtype || end.is_none_or(|end| end > decl.len()) {
         let text = format!(
-            "`{name}` names {:?} {} elements of `{}` from element {}, which has {} {} elements",
-            range.shape,
+            "`{name}` names {} elements of shape {:?} from element {} of `{}`, which has {} elements of {}",
             range.dtype,
-            decl.name,
+            range.shape,
             range.offset,
+            decl.name,
             decl.len(),
             decl.dtype
         );

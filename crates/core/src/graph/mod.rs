@@ -181,6 +181,16 @@ impl TaskGraph {
         &self.phases[phase as usize]
     }
 
+    /// Number of tasks in all phases.
+    pub fn len(&self) -> usize {
+        self.phases.iter().map(Vec::len).sum()
+    }
+
+    /// Whether it has no tasks.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Whether each buffer, by id, is named by a task of this rank: the rank has it then.
     pub fn uses(&self) -> Vec<bool> {
         let mut uses = vec![false; self.buffers.len()];

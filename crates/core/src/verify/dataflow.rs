@@ -122,7 +122,9 @@ impl State<'_> {
             "`{param}` reads elements {} to {} of `{}`, and nothing wrote element {gap} on rank {}",
             range.start, range.end, decl.name, self.graph.rank
         );
-        let label = Label::at(origin.span_of(param), "").on_rank(self.graph.rank).in_task(&origin.name);
+        let label = Label::at(origin.span_of(param), format!("reads `{}`", decl.name))
+            .on_rank(self.graph.rank)
+            .in_task(&origin.name);
         self.problems.push(
             Diagnostic::error(codes::UNWRITTEN, text, label)
                 .with_related(Label::at(decl.span, "declared here"))
@@ -140,7 +142,8 @@ impl State<'_> {
                 decl.len(),
                 self.graph.rank
             );
-            let label = Label::at(decl.span, "").on_rank(self.graph.rank);
+            let label =
+                Label::at(decl.span, format!("`{}` is downloaded", decl.name)).on_rank(self.graph.rank);
             let help = format!("give `{}` an init, or write all of it in a task", decl.name);
             self.problems.push(Diagnostic::error(codes::UNWRITTEN, text, label).with_help(help));
         }

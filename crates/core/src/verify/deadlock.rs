@@ -17,10 +17,10 @@ pub(super) fn check(units: &Units<'_>, matched: &Matched, problems: &mut Vec<Dia
     }
     let meetings = Meetings::of(units, matched);
     let undefined = meetings.finish_apart(units);
-    let mut explained = vec![false; heads.len()];
-    let mut seen = Seen { round: 0, meetings: vec![0; matched.len()] };
+    let awaited = meetings.awaited(units, &heads);
+    let mut walks = vec![None; heads.len()];
     for &rank in &stuck {
-        if let Some(cycle) = cycle(rank, units, &heads, &meetings, &mut explained, &mut seen) {
+        if let Some(cycle) = cycle(rank, units, &heads, &awaited, &mut walks) {
             problems.push(report(units, &heads, &cycle, undefined));
         }
     }
@@ -122,24 +122,29 @@ impl<'a> Meetings<'a> {
         Meetings { matched, of_unit }
     }
 
-    /// The nearest unit of `head`'s component that its rank does not stand at, by the fewest matches between.
-    fn unposted(&self, head: u32, units: &Units<'_>, heads: &[u32], seen: &mut Seen) -> Option<u32> {
-        seen.round += 1;
-        let mut queue = VecDeque::from([head]);
+    /// Of each unit a partner to wait for: the next one on the shortest way, over meetings, to a unit that its rank
+    /// does not stand at.
+    fn awaited(&self, units: &Units<'_>, heads: &[u32]) -> Vec<Option<u32>> {
+        let posted = |unit: u32| heads[units.list[unit as usize].rank as usize] == unit;
+        let count = units.list.len() as u32;
+        let mut next: Vec<Option<u32>> = (0..count).map(|unit| (!posted(unit)).then_some(unit)).collect();
+        let mut passed = vec![false; self.matched.len()];
+        let mut queue: VecDeque<u32> = (0..count).filter(|&unit| !posted(unit)).collect();
         while let Some(unit) = queue.pop_front() {
             for &meeting in &self.of_unit[unit as usize] {
-                if std::mem::replace(&mut seen.meetings[meeting as usize], seen.round) == seen.round {
+                if std::mem::replace(&mut passed[meeting as usize], true) {
                     continue;
                 }
                 for &partner in self.matched.units(meeting as usize) {
-                    if heads[units.list[partner as usize].rank as usize] != partner {
-                        return Some(partner);
+                    let next = &mut next[partner as usize];
+                    if next.is_none() {
+                        *next = Some(unit);
+                        queue.push_back(partner);
                     }
-                    queue.push_back(partner);
                 }
             }
         }
-        None
+        next
     }
 
     /// Whether the ranks would finish if each member of a group completed as soon as its own partners are posted.
@@ -173,52 +178,57 @@ impl<'a> Meetings<'a> {
     }
 }
 
-/// Which meetings a search has passed: those that carry its round.
-struct Seen {
-    round: u32,
-    meetings: Vec<u32>,
-}
-
-/// Follows who waits for whom from a stuck rank until a rank comes again; `None` if that leads into a cycle that was
-/// reported already.
+/// Follows who waits for whom from a stuck rank until a rank comes again: ranks, each with the unit it waits for.
+/// `None` if that leads into a walk that was made before. `walks` holds of each rank the walk it was passed on, by where
+/// that began, and its place there.
 fn cycle(
     start: u32,
     units: &Units<'_>,
     heads: &[u32],
-    meetings: &Meetings<'_>,
-    explained: &mut [bool],
-    seen: &mut Seen,
+    awaited: &[Option<u32>],
+    walks: &mut [Option<(u32, usize)>],
 ) -> Option<Vec<(u32, u32)>> {
-    let mut path: Vec<(u32, u32)> = Vec::new(); // ranks, each with the unit it waits for
+    let mut path: Vec<(u32, u32)> = Vec::new();
     let mut rank = start;
     loop {
-        if let Some(at) = path.iter().position(|&(r, _)| r == rank) {
-            return Some(path.split_off(at));
+        match walks[rank as usize] {
+            Some((walk, place)) if walk == start => return Some(path.split_off(place)),
+            Some(_) => return None,
+            None => walks[rank as usize] = Some((start, path.len())),
         }
-        if std::mem::replace(&mut explained[rank as usize], true) {
-            return None;
-        }
-        let awaited = meetings.unposted(heads[rank as usize], units, heads, seen)?;
-        path.push((rank, awaited));
-        rank = units.list[awaited as usize].rank;
+        let unit = awaited[heads[rank as usize] as usize]?;
+        path.push((rank, unit));
+        rank = units.list[unit as usize].rank;
     }
 }
 
+/// The most ranks of a cycle that a report names.
+const MOST: usize = 8;
+
 fn report(units: &Units<'_>, heads: &[u32], cycle: &[(u32, u32)], undefined: bool) -> Diagnostic {
-    let ops = |unit: u32| {
-        let names: Vec<&str> = units.list[unit as usize].node.ops().iter().map(|op| op.op.name()).collect();
-        match names.as_slice() {
-            [one] => format!("`{one}`"),
-            _ => format!("the group `{}`", units.list[unit as usize].node.origin.name),
-        }
+    let name = |unit: u32| &units.list[unit as usize].node.origin.name;
+    let several = units.world.comms().count() > 1;
+    let ops = |unit: u32| match units.list[unit as usize].node.ops() {
+        [one] if several => format!("`{}` on `{}`", one.op.name(), units.world.name(one.comm)),
+        [one] => format!("`{}`", one.op.name()),
+        _ => format!("the group `{}`", name(unit)),
     };
-    let waits: Vec<String> = cycle
+    let mut waits: Vec<String> = cycle
         .iter()
+        .take(MOST)
         .map(|&(rank, awaited)| {
-            let other = units.list[awaited as usize].rank;
-            format!("rank {rank} waits in {} for rank {other}", ops(heads[rank as usize]))
+            let head = ops(heads[rank as usize]);
+            match units.list[awaited as usize].rank {
+                other if other == rank => {
+                    format!("rank {rank} waits in {head} for its own `{}`", name(awaited))
+                }
+                other => format!("rank {rank} waits in {head} for rank {other}"),
+            }
         })
         .collect();
+    if cycle.len() > MOST {
+        waits.push(format!("and so on over {} more ranks to rank {}", cycle.len() - MOST, cycle[0].0));
+    }
     let (code, text) = if undefined {
         let text =
             "finishes only if members of a group progress apart from each other, which NCCL leaves undefined";
@@ -235,11 +245,8 @@ fn report(units: &Units<'_>, heads: &[u32], cycle: &[(u32, u32)], undefined: boo
     } else {
         "let all ranks come to these tasks in the same order"
     };
-    let mut labels = cycle.iter().map(|&(rank, awaited)| {
-        let text = format!(
-            "waits for `{}` of rank {}",
-            units.list[awaited as usize].node.origin.name, units.list[awaited as usize].rank
-        );
+    let mut labels = cycle.iter().take(MOST).map(|&(rank, awaited)| {
+        let text = format!("waits for `{}` of rank {}", name(awaited), units.list[awaited as usize].rank);
         units.label(heads[rank as usize], text)
     });
     let primary = labels.next().unwrap_or_default();

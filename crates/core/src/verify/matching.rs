@@ -1,9 +1,10 @@
 //! Who meets whom: collectives by their order on a communicator, sends and receives by their order between two ranks.
 
 use crate::codes;
-use crate::diagnostic::{Code, Diagnostic, Label};
+use crate::diagnostic::{Diagnostic, Label};
 use crate::graph::{Node, OpTask, Phase, TaskGraph};
 use crate::task::{Meeting, Message, Signature};
+use crate::verify::collectives;
 use crate::world::{CommId, World};
 
 /// The units of one phase on all ranks, rank by rank in program order. A node that meets nobody is no unit.
@@ -51,7 +52,7 @@ pub(super) struct Matched {
 }
 
 impl Matched {
-    fn add(&mut self, units: impl IntoIterator<Item = u32>) {
+    pub(super) fn add(&mut self, units: impl IntoIterator<Item = u32>) {
         self.members.extend(units);
         self.ends.push(self.members.len() as u32);
     }
@@ -67,16 +68,37 @@ impl Matched {
 }
 
 /// A library's own communicator: only ops of one library can meet.
-type Channel = (&'static str, CommId);
+pub(super) type Channel = (&'static str, CommId);
 
 /// A rank's call of a collective.
 #[derive(Clone, Copy)]
-struct Call<'a> {
-    unit: u32,
-    op: &'a OpTask,
-    signature: &'a Signature,
+pub(super) struct Call<'a> {
+    pub(super) unit: u32,
+    pub(super) op: &'a OpTask,
+    pub(super) signature: &'a Signature,
     /// Its place among the unit's collectives on the channel, and how many those are.
-    place: (u32, u32),
+    pub(super) place: (u32, u32),
+}
+
+/// All calls on one channel, rank by rank in program order.
+pub(super) struct Calls<'a> {
+    pub(super) channel: Channel,
+    list: Vec<Call<'a>>,
+    /// Of each rank its first call, and at the end the number of calls.
+    first: Vec<u32>,
+}
+
+impl<'a> Calls<'a> {
+    /// The calls of a rank.
+    pub(super) fn of(&self, rank: u32) -> &[Call<'a>] {
+        &self.list[self.first[rank as usize] as usize..self.first[rank as usize + 1] as usize]
+    }
+}
+
+/// A unit with collectives on several channels: each as its channel and its number among the rank's calls there.
+pub(super) struct Mixed {
+    pub(super) unit: u32,
+    pub(super) calls: Vec<(usize, u32)>,
 }
 
 /// One side of a point-to-point transfer; `from` and `to` are world ranks.
@@ -90,262 +112,92 @@ struct Side<'a> {
     message: Message,
 }
 
+/// Everything that must meet, sorted by what it must meet.
+#[derive(Default)]
+struct Meets<'a> {
+    calls: Vec<Calls<'a>>,
+    mixed: Vec<Mixed>,
+    sends: Vec<Side<'a>>,
+    recvs: Vec<Side<'a>>,
+}
+
 /// Matches everything; reports what differs and what is left over.
 pub(super) fn check(units: &Units<'_>, problems: &mut Vec<Diagnostic>) -> Matched {
-    let mut channels: Vec<Channel> = Vec::new();
-    // Calls by channel; of each channel rank by rank, with the start of each rank.
-    let mut calls: Vec<(Vec<Call<'_>>, Vec<u32>)> = Vec::new();
-    let (mut sends, mut recvs): (Vec<Side<'_>>, Vec<Side<'_>>) = (Vec::new(), Vec::new());
+    let mut meets = Meets::default();
     for rank in 0..units.world.size() {
-        for (list, first) in &mut calls {
-            first.push(list.len() as u32);
-        }
+        meets.calls.iter_mut().for_each(|calls| calls.first.push(calls.list.len() as u32));
         let mut order = 0;
         for unit in units.of(rank) {
-            let ops = units.list[unit as usize].node.ops();
-            for op in ops {
-                let key = (op.op.library(), op.comm);
-                let channel = channels.iter().position(|c| *c == key).unwrap_or_else(|| {
-                    channels.push(key);
-                    calls.push((Vec::new(), vec![0; rank as usize + 1]));
-                    channels.len() - 1
-                });
-                for meeting in &op.description.meetings {
-                    let peer = |peer: u32| {
-                        units
-                            .world
-                            .part(op.comm, rank)
-                            .and_then(|p| p.members.get(peer as usize).copied())
-                            .unwrap_or(rank)
-                    };
-                    order += 1;
-                    match meeting {
-                        Meeting::Collective(signature) => {
-                            calls[channel].0.push(Call { unit, op, signature, place: (0, 1) });
-                        }
-                        Meeting::Send(m) => {
-                            let to = peer(m.peer);
-                            sends.push(Side { channel, from: rank, to, order, unit, op, message: *m });
-                        }
-                        Meeting::Recv(m) => {
-                            let from = peer(m.peer);
-                            recvs.push(Side { channel, from, to: rank, order, unit, op, message: *m });
-                        }
-                    }
-                }
-            }
-            if ops.len() > 1 {
-                for (list, _) in &mut calls {
-                    let start = list.partition_point(|call| call.unit < unit);
-                    let count = (list.len() - start) as u32;
-                    list[start..].iter_mut().enumerate().for_each(|(i, call)| call.place = (i as u32, count));
-                }
-            }
+            meets.add(units, unit, rank, &mut order);
         }
     }
+    meets.calls.iter_mut().for_each(|calls| calls.first.push(calls.list.len() as u32));
     let mut matched = Matched::default();
-    for (&channel, (list, first)) in channels.iter().zip(&mut calls) {
-        first.push(list.len() as u32);
-        for part in units.world.parts(channel.1) {
-            let of = |rank: u32| &list[first[rank as usize] as usize..first[rank as usize + 1] as usize];
-            collectives(units, channel, part, of, &mut matched, problems);
-        }
-    }
-    transfers(units, &channels, sends, recvs, &mut matched, problems);
+    collectives::check(units, &meets.calls, &meets.mixed, &mut matched, problems);
+    transfers(units, meets, &mut matched, problems);
     matched
 }
 
-/// Compares the calls of the members of one communicator with those of its first member, one position after another.
-fn collectives<'a>(
-    units: &Units<'_>,
-    channel: Channel,
-    part: &[u32],
-    of: impl Fn(u32) -> &'a [Call<'a>],
-    matched: &mut Matched,
-    problems: &mut Vec<Diagnostic>,
-) {
-    let Some((&reference, others)) = part.split_first() else { return };
-    let theirs = of(reference);
-    let mut shortest = theirs.len();
-    let mut reports = Reports { seen: Vec::new(), problems };
-    for &rank in others {
-        let mine = of(rank);
-        shortest = shortest.min(mine.len());
-        let differing = theirs.iter().zip(mine).position(|(a, b)| {
-            // Ranks that share a node share its signature.
-            !(std::ptr::eq(a.signature, b.signature) || a.signature == b.signature) || a.place != b.place
-        });
-        match differing {
-            Some(at) => {
-                shortest = shortest.min(at);
-                reports.differ(units, channel, at, &theirs[at], &mine[at]);
+impl<'a> Meets<'a> {
+    /// Adds what a unit must meet; `order` counts the meetings of its rank.
+    fn add(&mut self, units: &Units<'a>, unit: u32, rank: u32, order: &mut u32) {
+        let ops = units.list[unit as usize].node.ops();
+        // The unit's collectives, each by its channel and its number on it.
+        let mut collectives: Vec<(usize, u32)> = Vec::new();
+        for op in ops {
+            let channel = self.channel(op, rank);
+            let world_rank = |peer: u32| {
+                let part = units.world.part(op.comm, rank);
+                part.and_then(|p| p.members.get(peer as usize).copied()).unwrap_or(rank)
+            };
+            for meeting in &op.description.meetings {
+                *order += 1;
+                let side = |from, to, message| Side { channel, from, to, order: *order, unit, op, message };
+                match meeting {
+                    Meeting::Send(m) => self.sends.push(side(rank, world_rank(m.peer), *m)),
+                    Meeting::Recv(m) => self.recvs.push(side(world_rank(m.peer), rank, *m)),
+                    Meeting::Collective(signature) => {
+                        let Calls { list, first, .. } = &mut self.calls[channel];
+                        if ops.len() > 1 {
+                            collectives.push((channel, list.len() as u32 - first[rank as usize]));
+                        }
+                        list.push(Call { unit, op, signature, place: (0, 1) });
+                    }
+                }
             }
-            None if theirs.len() > mine.len() => {
-                reports.unreached(units, channel, mine.len(), &theirs[mine.len()], rank)
+        }
+        if collectives.len() > 1 {
+            for calls in &mut self.calls {
+                let start = calls.list.partition_point(|call| call.unit < unit);
+                let count = (calls.list.len() - start) as u32;
+                (0..count).zip(&mut calls.list[start..]).for_each(|(i, call)| call.place = (i, count));
             }
-            None if mine.len() > theirs.len() => {
-                reports.unreached(units, channel, theirs.len(), &mine[theirs.len()], reference);
+            if collectives.iter().any(|&(channel, _)| channel != collectives[0].0) {
+                self.mixed.push(Mixed { unit, calls: collectives });
             }
-            None => cross_order(units, &mut reports, channel, theirs, mine),
         }
     }
-    for at in 0..shortest {
-        matched.add(part.iter().map(|&rank| of(rank)[at].unit));
+
+    /// The channel that an op of `rank` meets on.
+    fn channel(&mut self, op: &OpTask, rank: u32) -> usize {
+        let channel = (op.op.library(), op.comm);
+        self.calls.iter().position(|calls| calls.channel == channel).unwrap_or_else(|| {
+            self.calls.push(Calls { channel, list: Vec::new(), first: vec![0; rank as usize + 1] });
+            self.calls.len() - 1
+        })
     }
 }
 
-/// The collectives of a group on several communicators must come in one order wherever two ranks share them.
-fn cross_order(
-    units: &Units<'_>,
-    reports: &mut Reports<'_>,
-    channel: Channel,
-    a: &[Call<'_>],
-    b: &[Call<'_>],
-) {
-    for (at, (a, b)) in a.iter().zip(b).enumerate() {
-        let (ua, ub) = (units.list[a.unit as usize], units.list[b.unit as usize]);
-        if std::ptr::eq(ua.node, ub.node) || (ua.node.ops().len() < 2 && ub.node.ops().len() < 2) {
-            continue;
-        }
-        let shared = |node: &Node| -> Vec<CommId> {
-            let part = |comm, rank| units.world.part(comm, rank).map(|p| p.index);
-            node.ops()
-                .iter()
-                .filter(|op| matches!(op.description.meetings.first(), Some(Meeting::Collective(_))))
-                .map(|op| op.comm)
-                .filter(|&comm| part(comm, ua.rank) == part(comm, ub.rank))
-                .collect()
-        };
-        if shared(ua.node) != shared(ub.node) {
-            reports.boundaries(units, channel, at, a, b);
-            return;
-        }
-    }
-}
-
-/// Reports on one communicator, each pair of tasks once.
-struct Reports<'p> {
-    seen: Vec<(Code, usize, *const OpTask)>,
-    problems: &'p mut Vec<Diagnostic>,
-}
-
-impl Reports<'_> {
-    /// Whether this is the first report of its kind about that call. Bounded: a search must not cost more than the
-    /// reports are worth.
-    fn first(&mut self, code: Code, at: usize, op: &OpTask) -> bool {
-        let key = (code, at, std::ptr::from_ref(op));
-        if self.seen.len() >= 64 || self.seen.contains(&key) {
-            return false;
-        }
-        self.seen.push(key);
-        true
-    }
-
-    fn differ(&mut self, units: &Units<'_>, channel: Channel, at: usize, a: &Call<'_>, b: &Call<'_>) {
-        let (a_rank, b_rank) = (units.list[a.unit as usize].rank, units.list[b.unit as usize].rank);
-        let name = units.world.name(channel.1);
-        if a.signature.op != b.signature.op {
-            if !self.first(codes::ORDER, at, b.op) {
-                return;
-            }
-            let text = format!(
-                "collective {at} on `{name}` is `{}` on rank {a_rank} and `{}` on rank {b_rank}",
-                a.signature.op, b.signature.op
-            );
-            let help = "let every rank issue the same collectives in the same order";
-            self.push(units, codes::ORDER, text, Some(help), a, b);
-        } else if a.signature != b.signature {
-            if !self.first(codes::MISMATCH, at, b.op) {
-                return;
-            }
-            let pairs = a.signature.fields.iter().zip(&b.signature.fields).filter(|(x, y)| x != y);
-            let differing: Vec<String> = pairs
-                .map(|(x, y)| format!("{} is {} on rank {a_rank} and {} on rank {b_rank}", x.0, x.1, y.1))
-                .collect();
-            let text = format!("`{}`, collective {at} on `{name}`: {}", a.signature.op, differing.join("; "));
-            self.push(units, codes::MISMATCH, text, None, a, b);
-        } else {
-            self.boundaries(units, channel, at, a, b);
-        }
-    }
-
-    fn boundaries(&mut self, units: &Units<'_>, channel: Channel, at: usize, a: &Call<'_>, b: &Call<'_>) {
-        if !self.first(codes::BOUNDARIES, at, b.op) {
-            return;
-        }
-        let say = |call: &Call<'_>| {
-            let rank = units.list[call.unit as usize].rank;
-            match call.place {
-                (_, 1) => format!("alone on rank {rank}"),
-                (place, count) => format!("number {place} of {count} in a group on rank {rank}"),
-            }
-        };
-        let text = format!(
-            "`{}`, collective {at} on `{}`, is grouped differently: {}, {}",
-            a.signature.op,
-            units.world.name(channel.1),
-            say(a),
-            say(b)
-        );
-        let help =
-            "a collective needs the same group boundaries and the same order within the group on all ranks";
-        self.push(units, codes::BOUNDARIES, text, Some(help), a, b);
-    }
-
-    fn unreached(&mut self, units: &Units<'_>, channel: Channel, at: usize, call: &Call<'_>, without: u32) {
-        if !self.first(codes::UNREACHED, at, call.op) {
-            return;
-        }
-        let rank = units.list[call.unit as usize].rank;
-        let text = format!(
-            "`{}`, collective {at} on `{}`, is called on rank {rank}, but rank {without} never reaches it: its \
-             graph has {at} collective{} there",
-            call.signature.op,
-            units.world.name(channel.1),
-            if at == 1 { "" } else { "s" }
-        );
-        let report = Diagnostic::error(
-            codes::UNREACHED,
-            text,
-            label(units, call.unit, call.op, call.signature.to_string()),
-        );
-        self.problems.push(report.with_help(
-            "every rank of the communicator must call it: drop the `when`, or split a communicator",
-        ));
-    }
-
-    fn push(
-        &mut self,
-        units: &Units<'_>,
-        code: Code,
-        text: String,
-        help: Option<&str>,
-        a: &Call<'_>,
-        b: &Call<'_>,
-    ) {
-        let report = Diagnostic::error(code, text, label(units, b.unit, b.op, b.signature.to_string()))
-            .with_related(label(units, a.unit, a.op, a.signature.to_string()));
-        self.problems.push(match help {
-            Some(help) => report.with_help(help),
-            None => report,
-        });
-    }
-}
-
-fn label(units: &Units<'_>, unit: u32, op: &OpTask, text: impl Into<String>) -> Label {
+/// A label on an op, as part of a unit.
+pub(super) fn label(units: &Units<'_>, unit: u32, op: &OpTask, text: impl Into<String>) -> Label {
     let rank = units.list[unit as usize].rank;
     Label::at(op.origin.span, text).on_rank(rank).in_task(&op.origin.name)
 }
 
 /// Lets the k-th send of each ordered pair of ranks meet its k-th receive.
-fn transfers(
-    units: &Units<'_>,
-    channels: &[Channel],
-    mut sends: Vec<Side<'_>>,
-    mut recvs: Vec<Side<'_>>,
-    matched: &mut Matched,
-    problems: &mut Vec<Diagnostic>,
-) {
+fn transfers(units: &Units<'_>, meets: Meets<'_>, matched: &mut Matched, problems: &mut Vec<Diagnostic>) {
+    let Meets { calls, mut sends, mut recvs, .. } = meets;
+    let comm = |side: &Side<'_>| units.world.name(calls[side.channel].channel.1);
     let key = |s: &Side<'_>| (s.channel, s.from, s.to);
     sends.sort_unstable_by_key(|s| (key(s), s.order));
     recvs.sort_unstable_by_key(|s| (key(s), s.order));
@@ -371,7 +223,7 @@ fn transfers(
                         size(send),
                         send.to,
                         size(recv),
-                        units.world.name(channels[send.channel].1)
+                        comm(send)
                     );
                     let help = "messages of a pair of ranks are matched by order: the first send meets the first receive";
                     let report = Diagnostic::error(codes::SIDES, text, place(recv));
@@ -385,7 +237,7 @@ fn transfers(
                     send.from,
                     size(send),
                     send.to,
-                    units.world.name(channels[send.channel].1),
+                    comm(send),
                     send.to
                 );
                 problems.push(Diagnostic::error(codes::UNMATCHED_SEND, text, place(send)));
@@ -396,7 +248,7 @@ fn transfers(
                     recv.to,
                     size(recv),
                     recv.from,
-                    units.world.name(channels[recv.channel].1),
+                    comm(recv),
                     recv.from
                 );
                 problems.push(Diagnostic::error(codes::UNMATCHED_RECV, text, place(recv)));

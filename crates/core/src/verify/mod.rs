@@ -4,11 +4,12 @@
 //! at a time, and a unit completes together with every unit that it is matched with. Matching is symmetric, so units
 //! fall into components that complete as a whole, once all their units are posted; the job reaches its end exactly if
 //! the ranks' program orders over these components have no cycle. That takes one pass over all tasks, whatever the
-//! number of ranks ([`matching`], [`deadlock`]).
+//! number of ranks ([`matching`], [`collectives`], [`deadlock`]).
 //!
 //! Each phase is judged by itself, since the plan group waits for all ranks between phases; one step stands for all,
 //! since it is repeated as it is.
 
+mod collectives;
 mod dataflow;
 mod deadlock;
 mod hash;
@@ -16,6 +17,8 @@ mod matching;
 mod report;
 
 pub(crate) use report::fold;
+
+use std::sync::Arc;
 
 use crate::codes;
 use crate::diagnostic::{Diagnostic, Label};
@@ -101,6 +104,14 @@ fn incomplete(graphs: &[TaskGraph]) -> Option<Diagnostic> {
         if graph.is_none_or(|g| g.rank() != rank) {
             return report(format!("the world has {size} ranks, and there is no task graph for rank {rank}"));
         }
+    }
+    let world = first.world();
+    if let Some(other) = graphs.iter().find(|g| !Arc::ptr_eq(g.world(), world) && g.world() != world) {
+        return report(format!(
+            "rank {} and rank {} are of worlds that are split into different communicators",
+            first.rank(),
+            other.rank()
+        ));
     }
     (graphs.len() != size as usize)
         .then(|| Diagnostic::error(codes::RANKS, "there are more task graphs than ranks", Label::default()))

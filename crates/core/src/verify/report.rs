@@ -1,17 +1,21 @@
 //! One report a cause: what many ranks share is said once.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use crate::codes;
 use crate::diagnostic::{Diagnostic, Span};
 
 /// Folds reports of one kind about one task into the first of them, with a count, and sorts by place.
 pub(crate) fn fold(problems: Vec<Diagnostic>) -> Vec<Diagnostic> {
-    type Key = (&'static str, Option<Span>, Option<String>);
+    type Key = (&'static str, Option<Span>, Option<String>, String);
     let mut places: HashMap<Key, usize> = HashMap::new();
     let mut folded: Vec<(Diagnostic, usize)> = Vec::new();
     for problem in problems {
-        let key = (problem.code.0, problem.primary.span, problem.primary.task.clone());
+        // A task may read several buffers that nothing wrote: each is a matter of its own.
+        let subject =
+            if problem.code == codes::UNWRITTEN { problem.primary.text.clone() } else { String::new() };
+        let key = (problem.code.0, problem.primary.span, problem.primary.task.clone(), subject);
         // Each deadlock has its own cycle.
         let once = problem.code == codes::DEADLOCK || problem.code == codes::UNDEFINED;
         match places.get(&key) {
@@ -27,11 +31,88 @@ pub(crate) fn fold(problems: Vec<Diagnostic>) -> Vec<Diagnostic> {
         .map(|(mut problem, more)| {
             if more > 0 {
                 let plural = if more == 1 { "" } else { "s" };
-                problem.message += &format!(" (and {more} more such report{plural} for this task)");
+                let place = if problem.primary.task.is_some() { "this task" } else { "this place" };
+                problem.message += &format!(" (and {more} more such report{plural} for {place})");
             }
             problem
         })
         .collect();
     out.sort_by_key(|p| p.primary.span.map_or(u32::MAX, |span| span.start));
     out
+}
+
+/// Ranks in words, ascending: `rank 0`, `ranks 1 to 5 and 7`.
+pub(super) struct Ranks<'a>(pub(super) &'a [u32]);
+
+impl fmt::Display for Ranks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MOST: usize = 8;
+        // Each as its words and how many ranks they stand for.
+        let runs = self.0.chunk_by(|a, b| a + 1 == *b).flat_map(|run| match run {
+            [first, .., last] if run.len() > 2 => vec![(format!("{first} to {last}"), run.len())],
+            few => few.iter().map(|rank| (rank.to_string(), 1)).collect(),
+        });
+        let (mut items, counts): (Vec<String>, Vec<usize>) = runs.take(MOST).unzip();
+        let more = self.0.len() - counts.iter().sum::<usize>();
+        if more > 0 {
+            items.push(format!("{more} more"));
+        }
+        let noun = if self.0.len() == 1 { "rank" } else { "ranks" };
+        match items.as_slice() {
+            [] => write!(f, "no rank"),
+            [only] => write!(f, "{noun} {only}"),
+            [items @ .., last] => write!(f, "{noun} {} and {last}", items.join(", ")),
+        }
+    }
+}
+
+/// Which ranks have which value: `bf16 on rank 0 and f32 on ranks 1 to 3`. In the order of the pairs.
+pub(super) fn by_value(pairs: impl Iterator<Item = (u32, String)>) -> String {
+    const MOST: usize = 4;
+    let mut values: Vec<(String, Vec<u32>)> = Vec::new();
+    let mut others = Vec::new();
+    for (rank, value) in pairs {
+        match values.iter().position(|(other, _)| *other == value) {
+            Some(index) => values[index].1.push(rank),
+            None if values.len() < MOST => values.push((value, vec![rank])),
+            None => others.push(rank),
+        }
+    }
+    let mut items: Vec<String> =
+        values.into_iter().map(|(value, ranks)| format!("{value} on {}", Ranks(&ranks))).collect();
+    if !others.is_empty() {
+        items.push(format!("other values on {}", Ranks(&others)));
+    }
+    match items.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => items.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_in_words() {
+        let say = |ranks: &[u32]| Ranks(ranks).to_string();
+        assert_eq!(say(&[3]), "rank 3");
+        assert_eq!(say(&[1, 2]), "ranks 1 and 2");
+        assert_eq!(say(&[0, 2, 3, 4, 9]), "ranks 0, 2 to 4 and 9");
+        let even: Vec<u32> = (0..100).map(|r| 2 * r).collect();
+        assert_eq!(say(&even), "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 92 more");
+        let mixed: Vec<u32> = (0..7).map(|r| 2 * r).chain([20, 21]).chain(30..40).collect();
+        assert_eq!(say(&mixed), "ranks 0, 2, 4, 6, 8, 10, 12, 20 and 11 more");
+    }
+
+    #[test]
+    fn values_with_their_ranks() {
+        let say = |values: &[&str]| by_value((0..).zip(values.iter().map(ToString::to_string)));
+        assert_eq!(say(&["a", "b"]), "a on rank 0 and b on rank 1");
+        assert_eq!(say(&["a", "b", "a", "c"]), "a on ranks 0 and 2, b on rank 1 and c on rank 3");
+        assert_eq!(
+            say(&["a", "b", "c", "d", "e", "f", "a"]),
+            "a on ranks 0 and 6, b on rank 1, c on rank 2, d on rank 3 and other values on ranks 4 and 5"
+        );
+    }
 }

@@ -15,7 +15,6 @@
 
 mod array;
 mod error;
-mod exact;
 pub mod init;
 pub mod npy;
 pub mod output;
@@ -28,4 +27,18 @@ mod testing;
 
 pub use array::{Array, ArrayFile};
 pub use error::FileError;
-pub use exact::{Exact, ValueError};
+pub(crate) use error::Shape;
+
+/// Reads a manifest's bytes: a regular file, and no more of it than a manifest may have.
+///
+/// # Errors
+/// A file that is missing, cannot be read, or is no file. One that is too large is returned cut off, one byte beyond
+/// what [`crate::manifest::parse_bytes`] accepts.
+pub fn read_manifest(path: &std::path::Path) -> Result<Vec<u8>, FileError> {
+    use std::io::Read as _;
+    let (file, _) = array::open_regular(path)?;
+    let mut bytes = Vec::new();
+    let limit = crate::manifest::MAX_SIZE as u64 + 1;
+    file.take(limit).read_to_end(&mut bytes).map_err(FileError::io("read", path))?;
+    Ok(bytes)
+}

@@ -1,0 +1,231 @@
+//! Collectives that meet by their order on a communicator: what must be equal on all ranks, and is not.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::codes;
+use crate::diagnostic::{Code, Diagnostic};
+use crate::verify::matching::{Call, Calls, Matched, Mixed, Units, label};
+use crate::verify::report::{Ranks, by_value};
+
+/// Compares all calls of all ranks, and records who meets whom.
+pub(super) fn check(
+    units: &Units<'_>,
+    channels: &[Calls<'_>],
+    mixed: &[Mixed],
+    matched: &mut Matched,
+    problems: &mut Vec<Diagnostic>,
+) {
+    let before = problems.len();
+    for calls in channels {
+        for part in units.world.parts(calls.channel.1) {
+            compare(units, calls, part, matched, problems);
+        }
+    }
+    if problems.len() == before && !mixed.is_empty() {
+        interleaving(units, channels, mixed, problems);
+    }
+}
+
+/// How a call differs from the one at its position on another rank.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Difference {
+    Op,
+    Values,
+    Boundaries,
+    /// The communicator's first rank has it, and others have not.
+    Lacking,
+    /// The communicator's first rank has it not.
+    Extra,
+}
+
+/// The most reports on one communicator: each looks at all ranks.
+const MOST: usize = 16;
+
+/// Compares the members of one communicator with the first of them, up to the first difference of each.
+fn compare(
+    units: &Units<'_>,
+    calls: &Calls<'_>,
+    part: &[u32],
+    matched: &mut Matched,
+    problems: &mut Vec<Diagnostic>,
+) {
+    let Some((&reference, others)) = part.split_first() else { return };
+    let theirs = calls.of(reference);
+    let mut common = theirs.len();
+    // Ranks that differ in the same way at the same position are one report.
+    let mut differing: BTreeMap<(usize, Difference), Vec<u32>> = BTreeMap::new();
+    for &rank in others {
+        let mine = calls.of(rank);
+        // Ranks that share a node share its signature.
+        let same = |a: &Call<'_>, b: &Call<'_>| {
+            (std::ptr::eq(a.signature, b.signature) || a.signature == b.signature) && a.place == b.place
+        };
+        let at = theirs.iter().zip(mine).take_while(|(a, b)| same(a, b)).count();
+        common = common.min(at);
+        let difference = match (theirs.get(at), mine.get(at)) {
+            (None, None) => continue,
+            (Some(_), None) => Difference::Lacking,
+            (None, Some(_)) => Difference::Extra,
+            (Some(a), Some(b)) if a.signature.op != b.signature.op => Difference::Op,
+            (Some(a), Some(b)) if a.signature != b.signature => Difference::Values,
+            (Some(_), Some(_)) => Difference::Boundaries,
+        };
+        differing.entry((at, difference)).or_default().push(rank);
+    }
+    for ((at, difference), ranks) in differing.into_iter().take(MOST) {
+        problems.extend(report(units, calls, part, at, difference, ranks));
+    }
+    for at in 0..common {
+        matched.add(part.iter().map(|&rank| calls.of(rank)[at].unit));
+    }
+}
+
+fn report(
+    units: &Units<'_>,
+    calls: &Calls<'_>,
+    part: &[u32],
+    at: usize,
+    difference: Difference,
+    mut ranks: Vec<u32>,
+) -> Option<Diagnostic> {
+    ranks.sort_unstable();
+    let call = |rank: u32| calls.of(rank).get(at);
+    let place = |call: &Call<'_>| label(units, call.unit, call.op, call.signature.to_string());
+    let comm = units.world.name(calls.channel.1);
+    if matches!(difference, Difference::Lacking | Difference::Extra) {
+        let (with, without) = match difference {
+            Difference::Lacking => (&part[..1], &ranks[..]),
+            _ => (&ranks[..], &part[..1]),
+        };
+        let first = call(with[0])?;
+        let text = format!(
+            "`{}`, collective {at} on `{comm}`, is called on {}, but {} never reach{} it: {at} collective{} on `{comm}` there",
+            first.signature.op,
+            Ranks(with),
+            Ranks(without),
+            if without.len() == 1 { "es" } else { "" },
+            if at == 1 { "" } else { "s" },
+        );
+        let help = "every rank of the communicator must call it: drop the `when`, or split a communicator";
+        return Some(Diagnostic::error(codes::UNREACHED, text, place(first)).with_help(help));
+    }
+    let (a, b) = (call(*part.first()?)?, call(*ranks.first()?)?);
+    let op = a.signature.op;
+    let mut part = part.to_vec();
+    part.sort_unstable();
+    let all = || {
+        let calls = part.iter().filter_map(|&rank| Some((rank, call(rank)?)));
+        calls.filter(|(_, call)| difference == Difference::Op || call.signature.op == op)
+    };
+    let (code, text, help): (Code, String, _) = match difference {
+        Difference::Op => (
+            codes::ORDER,
+            format!(
+                "collective {at} on `{comm}` is {}",
+                by_value(all().map(|(rank, call)| (rank, format!("`{}`", call.signature.op))))
+            ),
+            Some("let every rank issue the same collectives in the same order"),
+        ),
+        Difference::Values => {
+            let fields = |call: &Call<'_>, i: usize| call.signature.fields.get(i).copied();
+            let text: Vec<String> = (0..a.signature.fields.len().max(b.signature.fields.len()))
+                .filter(|&i| all().any(|(_, call)| fields(call, i) != fields(a, i)))
+                .map(|i| {
+                    let name = fields(a, i).or(fields(b, i)).map_or("", |(name, _)| name);
+                    let value = |call| fields(call, i).map_or("absent".to_string(), |(_, v)| v.to_string());
+                    format!("{name} is {}", by_value(all().map(|(rank, call)| (rank, value(call)))))
+                })
+                .collect();
+            (codes::MISMATCH, format!("`{op}`, collective {at} on `{comm}`: {}", text.join("; ")), None)
+        }
+        _ => {
+            let say = |call: &Call<'_>| match call.place {
+                (_, 1) => "alone".to_string(),
+                (place, count) => format!("number {} of {count} in a group", place + 1),
+            };
+            let values = by_value(all().map(|(rank, call)| (rank, say(call))));
+            (codes::BOUNDARIES, grouped_differently(op, at, comm, &values), Some(SAME_GROUPS))
+        }
+    };
+    let report = Diagnostic::error(code, text, place(b)).with_related(place(a));
+    Some(match help {
+        Some(help) => report.with_help(help),
+        None => report,
+    })
+}
+
+const SAME_GROUPS: &str =
+    "a collective needs the same group boundaries and the same order within the group on all ranks";
+
+fn grouped_differently(op: &str, at: usize, comm: &str, values: &str) -> String {
+    format!("`{op}`, collective {at} on `{comm}`, is grouped differently: {values}")
+}
+
+/// Collectives of one group on several communicators must stand together, and in one order, on all ranks that share
+/// these communicators. For two communicators, that makes equal what ranks with the same part of both have.
+fn interleaving(units: &Units<'_>, channels: &[Calls<'_>], mixed: &[Mixed], problems: &mut Vec<Diagnostic>) {
+    let pairs: BTreeSet<(usize, usize)> = mixed
+        .iter()
+        .flat_map(|unit| unit.calls.iter().flat_map(|&(a, _)| unit.calls.iter().map(move |&(b, _)| (a, b))))
+        .filter(|(a, b)| a < b)
+        .collect();
+    for pair in pairs {
+        let mut firsts: HashMap<_, (u32, Vec<(usize, u32)>)> = HashMap::new();
+        let mut rest = mixed;
+        for rank in 0..units.world.size() {
+            let end = units.of(rank).end;
+            let (mine, others) = rest.split_at(rest.partition_point(|unit| unit.unit < end));
+            rest = others;
+            let mine: Vec<(usize, u32)> = mine.iter().flat_map(|unit| of_pair(&unit.calls, pair)).collect();
+            let part = |channel: usize| units.world.part(channels[channel].channel.1, rank).map(|p| p.index);
+            let (first, theirs) =
+                firsts.entry((part(pair.0), part(pair.1))).or_insert_with(|| (rank, mine.clone()));
+            let at = theirs.iter().zip(&mine).take_while(|(a, b)| a == b).count();
+            if let Some(&(channel, number)) = mine.get(at).or(theirs.get(at)) {
+                problems.extend(interleaved(units, channels, mixed, pair, (channel, number), (*first, rank)));
+            }
+        }
+    }
+}
+
+/// Those of a unit's collectives that stand on two channels, if it has some on both.
+fn of_pair(calls: &[(usize, u32)], pair: (usize, usize)) -> Vec<(usize, u32)> {
+    let has = |channel| calls.iter().any(|call| call.0 == channel);
+    if !has(pair.0) || !has(pair.1) {
+        return Vec::new();
+    }
+    calls.iter().copied().filter(|call| call.0 == pair.0 || call.0 == pair.1).collect()
+}
+
+fn interleaved(
+    units: &Units<'_>,
+    channels: &[Calls<'_>],
+    mixed: &[Mixed],
+    pair: (usize, usize),
+    (channel, number): (usize, u32),
+    ranks: (u32, u32),
+) -> Option<Diagnostic> {
+    let call = |rank| channels[channel].of(rank).get(number as usize);
+    let (a, b) = (call(ranks.0)?, call(ranks.1)?);
+    let comm = |channel: usize| units.world.name(channels[channel].channel.1);
+    let say = |rank: u32, call: &Call<'_>| {
+        let unit = mixed.binary_search_by_key(&call.unit, |unit| unit.unit).ok();
+        let together = unit.map(|at| of_pair(&mixed[at].calls, pair)).unwrap_or_default();
+        let names: Vec<String> = together
+            .iter()
+            .filter_map(|&(channel, number)| {
+                let op = channels[channel].of(rank).get(number as usize)?.signature.op;
+                Some(format!("`{op}` on `{}`", comm(channel)))
+            })
+            .take(6)
+            .collect();
+        match names.as_slice() {
+            [] => format!("apart from `{}`", comm(if channel == pair.0 { pair.1 } else { pair.0 })),
+            names => format!("among {}", names.join(", ")),
+        }
+    };
+    let values = by_value([(ranks.0, say(ranks.0, a)), (ranks.1, say(ranks.1, b))].into_iter());
+    let text = grouped_differently(a.signature.op, number as usize, comm(channel), &values);
+    let place = |call: &Call<'_>| label(units, call.unit, call.op, call.signature.to_string());
+    Some(Diagnostic::error(codes::BOUNDARIES, text, place(b)).with_related(place(a)).with_help(SAME_GROUPS))
+}

@@ -1,0 +1,31 @@
+//! The proof before launch, proven itself.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`stub`] | a library that serves every contract and runs nothing, a picky one, a kernel |
+//! | [`job`] | jobs in a few words, and where a report points |
+//! | [`codes`] | a job for every code of verification, with the whole of its report |
+//! | [`field_cases`] | faults that people met with other programs |
+//! | [`legal`] | what looks odd and must be accepted |
+//! | [`builder`] | sharing of nodes and buffers between ranks |
+//! | [`oracle`] | a slow simulator of the rules |
+//! | [`against_oracle`] | random jobs, judged by both |
+//! | [`overlaps`] | ranges that overlap, against a comparison of all pairs |
+//! | [`plan_hash`] | what changes the plan hash and what does not |
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that finds nothing must fail, its helpers too"
+)]
+
+mod against_oracle;
+mod builder;
+mod codes;
+mod field_cases;
+mod job;
+mod legal;
+mod oracle;
+mod overlaps;
+mod plan_hash;
+mod stub;

@@ -1,0 +1,108 @@
+//! What the jobs of these tests name: libraries that run nothing, and a kernel.
+
+use std::sync::LazyLock;
+
+use squall_core::ops::{self, Contract};
+use squall_core::registry::Item;
+use squall_core::{
+    Args, Cover, DType, Description, DeviceError, HostCall, KernelDef, LibraryOp, Needs, OpCall, OpError,
+    ParamDef, Prepare, Presence, ReduceOp, Registry, Task, Type, Work,
+};
+
+/// One of squall's own ops under any name, by any library.
+struct Stub {
+    name: &'static str,
+    contract: &'static Contract,
+    library: &'static str,
+    device: &'static str,
+    needs: Needs,
+}
+
+impl Task for Stub {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn summary(&self) -> &'static str {
+        self.contract.summary()
+    }
+
+    fn params(&self) -> &'static [ParamDef] {
+        self.contract.params()
+    }
+
+    fn example(&self) -> &'static str {
+        self.contract.example()
+    }
+
+    fn describe(&self, args: &Args<'_>) -> Result<Description, squall_core::ArgError> {
+        self.contract.describe(args)
+    }
+}
+
+impl LibraryOp for Stub {
+    fn library(&self) -> &'static str {
+        self.library
+    }
+
+    fn device(&self) -> &'static str {
+        self.device
+    }
+
+    fn needs(&self) -> Needs {
+        self.needs
+    }
+
+    unsafe fn prepare(&self, _: &[OpCall<'_>], _: &mut Prepare<'_>) -> Result<Box<dyn Work>, OpError> {
+        Err(DeviceError::Unsupported("a stub runs nothing".to_string()).into())
+    }
+}
+
+/// What a collective that moves 16-byte packs might ask for.
+const PICKY: Needs = Needs {
+    alignment: 16,
+    multiple: 4,
+    dtypes: &[DType::F32, DType::F16],
+    reductions: &[ReduceOp::Sum],
+    groups: false,
+    ..Needs::NONE
+};
+
+/// All contracts by `stub` on `test` and `host` devices; `packed_sum` by `picky`; on `twin` devices `send` by two.
+pub(crate) static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
+    let mut registry = Registry::default();
+    let mut add = |name, contract, library, device, needs| {
+        let op = Box::leak(Box::new(Stub { name, contract, library, device, needs }));
+        registry.add(&Item::Op(op), "these tests").unwrap();
+    };
+    for contract in ops::CONTRACTS {
+        add(contract.name(), contract, "stub", "test", Needs::NONE);
+        add(contract.name(), contract, "stub", "host", Needs::NONE);
+    }
+    add("packed_sum", &ops::ALL_REDUCE, "picky", "test", PICKY);
+    add("send", &ops::SEND, "one", "twin", Needs::NONE);
+    add("send", &ops::SEND, "two", "twin", Needs::NONE);
+    registry
+});
+
+fn run(_: &HostCall<'_>) -> Result<(), String> {
+    Ok(())
+}
+
+/// `y = factor × x`, element by element, so that both may be one range.
+pub(crate) static SCALE: KernelDef = KernelDef {
+    name: "scale",
+    params: &[
+        ParamDef::read("x", Type::In(DType::FLOATS), "[n]"),
+        ParamDef::write("y", Type::Same("x"), "[n]"),
+        ParamDef::scalar("factor", Type::Same("x"), "the factor"),
+        ParamDef::size("n", Presence::Len("x"), "elements"),
+    ],
+    covers: &[Cover::Size("n")],
+    in_place: &[("y", "x")],
+    host: Some(&run),
+    ..KernelDef::EMPTY
+};
+
+/// A kernel that no test device can run.
+pub(crate) static NOWHERE: KernelDef = KernelDef { name: "nowhere", ..KernelDef::EMPTY };

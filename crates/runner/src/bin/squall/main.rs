@@ -1,0 +1,39 @@
+//! The command `squall`: one module a verb, over the library.
+
+mod args;
+mod check;
+mod doctor;
+mod list;
+mod output;
+mod plan;
+mod progress;
+mod run;
+mod signals;
+mod source;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+// The providers of this build. A crate that nothing names is not linked, and its registrations would vanish.
+#[cfg(feature = "host")]
+use squall_host_backend as _;
+use squall_kernels_std as _;
+
+use args::{Cli, Verb};
+
+fn main() -> ExitCode {
+    // Usage errors end the process here, with status 2; `--help` and `--version` with 0.
+    let cli = Cli::parse();
+    let status = match squall_core::Registry::linked() {
+        Ok(registry) => match cli.verb {
+            Verb::Run(args) => run::run(&registry, &args),
+            Verb::Check(args) => check::check(&registry, &args),
+            Verb::Plan(args) => plan::plan(&registry, &args),
+            Verb::List(args) => list::list(&registry, args.what),
+            Verb::Doctor => doctor::doctor(&registry),
+        },
+        Err(duplicate) => output::fail(2, &duplicate.to_string()),
+    };
+    ExitCode::from(status)
+}

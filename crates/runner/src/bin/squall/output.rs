@@ -1,0 +1,50 @@
+//! What squall prints: results to standard output, all else to standard error.
+
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
+
+use squall_core::{Code, Diagnostic};
+use squall_runner::render::{self, Color};
+
+/// Draws diagnostics on standard error, over the text they are about; `name` is what to call that.
+pub(crate) fn diagnostics(name: &str, text: &str, diagnostics: &[Diagnostic]) {
+    if diagnostics.is_empty() {
+        return;
+    }
+    let color = if std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
+        Color::Always
+    } else {
+        Color::Never
+    };
+    let drawn = render::render(diagnostics, name, text, color);
+    let summary = render::summary(diagnostics).unwrap_or_default();
+    // A reader that went away is no reason to fail differently.
+    let _ = writeln!(std::io::stderr(), "{drawn}{summary}");
+}
+
+/// Says why squall ends, and gives the status back.
+pub(crate) fn fail(status: u8, message: &str) -> u8 {
+    fail_with(None, status, message)
+}
+
+/// As [`fail`], under a code.
+pub(crate) fn fail_with(code: Option<Code>, status: u8, message: &str) -> u8 {
+    let code = code.map(|code| format!("[{code}]")).unwrap_or_default();
+    let _ = writeln!(std::io::stderr(), "error{code}: {message}");
+    status
+}
+
+/// Tells something beside the result.
+pub(crate) fn note(message: &str) {
+    let _ = writeln!(std::io::stderr(), "note: {message}");
+}
+
+/// Prints a result, and gives the status. A reader that has seen enough and went away is well served.
+pub(crate) fn result(text: &str) -> u8 {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            fail(1, &format!("cannot write to standard output: {error}"))
+        }
+        _ => 0,
+    }
+}

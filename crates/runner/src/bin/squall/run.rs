@@ -1,0 +1,99 @@
+//! `squall run`: verify, then run.
+
+use std::fmt::Write as _;
+
+use squall_core::{Interrupt, Registry};
+use squall_runner::run::{self, Readings, Request, Summary, Watcher};
+
+use crate::args::RunArgs;
+use crate::output;
+use crate::progress::Progress;
+use crate::signals::Stop;
+use crate::source::Source;
+
+pub(crate) fn run(registry: &Registry, args: &RunArgs) -> u8 {
+    let stop = Stop::on_signals();
+    let source = match Source::load(&args.manifest) {
+        Ok(source) => source,
+        Err(status) => return status,
+    };
+    let request = Request {
+        manifest: &source.manifest,
+        folder: source.folder(),
+        devices: args.manifest.devices.as_ref(),
+        steps: args.steps,
+    };
+    let mut terminal = Terminal { stop, progress: None };
+    let result = run::run(registry, &request, &mut terminal);
+    // The bar is gone before anything is printed.
+    drop(terminal);
+    match result {
+        Ok(summary) if args.json => match serde_json::to_string(&summary) {
+            Ok(text) => output::result(&format!("{text}\n")),
+            Err(error) => output::fail(1, &error.to_string()),
+        },
+        Ok(summary) => output::result(&in_words(&summary)),
+        Err(error) => source.fail(&error),
+    }
+}
+
+fn in_words(summary: &Summary) -> String {
+    let mut text = format!(
+        "{}: {} step{} on {} in {:.3} s (median {:.1} µs, p99 {:.1} µs)\n",
+        summary.pipeline,
+        summary.steps,
+        if summary.steps == 1 { "" } else { "s" },
+        devices(&summary.devices),
+        summary.elapsed_s,
+        summary.step_us.median,
+        summary.step_us.p99
+    );
+    for value in last_values(&summary.watched) {
+        let _ = writeln!(text, "{value}");
+    }
+    for file in &summary.outputs {
+        let _ = writeln!(text, "wrote {file}");
+    }
+    text
+}
+
+/// The devices by rank, but of very many only how many.
+fn devices(devices: &[String]) -> String {
+    const MOST: usize = 8;
+    if devices.len() <= MOST { devices.join(", ") } else { format!("{} devices", devices.len()) }
+}
+
+/// What was last read of each watched value.
+fn last_values(readings: &Readings) -> Vec<String> {
+    let last = readings.iter().filter_map(|(name, readings)| Some((name, readings.last()?.value)));
+    let shown =
+        |value: Option<f64>| value.map_or_else(|| "not a number".to_string(), |value| value.to_string());
+    last.map(|(name, value)| format!("{name} = {}", shown(value))).collect()
+}
+
+/// Shows a run on a terminal, and stops it on Ctrl-C.
+struct Terminal {
+    stop: Stop,
+    progress: Option<Progress>,
+}
+
+impl Watcher for Terminal {
+    fn note(&mut self, note: &str) {
+        output::note(note);
+    }
+
+    fn begin(&mut self, steps: u64, interrupt: &Interrupt) {
+        self.stop.through(interrupt);
+        self.progress = Progress::start(steps, interrupt);
+    }
+
+    fn readings(&mut self, readings: &Readings) {
+        if let Some(progress) = &self.progress {
+            progress.show(last_values(readings).join("  "));
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.is_wanted()
+    }
+}

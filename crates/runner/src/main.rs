@@ -1,3 +1,0 @@
-//! The command `squall`.
-
-fn main() {}

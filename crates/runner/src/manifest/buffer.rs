@@ -1,0 +1,200 @@
+//! `[buffer.NAME]`.
+
+use squall_core::{DType, Diagnostic, Label};
+use toml::de::DeValue;
+
+use super::model::{Buffer, Download, Feed, FeedEnd, Init, Save, SaveFormat, SaveRanks, Shard, Upload};
+use super::place::At;
+use super::reader::{Field, Fields, Reader};
+use super::scope::Scope;
+use super::{habits, levels};
+use crate::codes;
+
+/// Reads the tables `[buffer.NAME]`.
+pub(crate) fn read<'s>(reader: &mut Reader<'s>, root: &Fields<'_, 's>) -> Vec<Buffer> {
+    let entries = root.get("buffer").map(|field| reader.entries(field, "[buffer.NAME]")).unwrap_or_default();
+    entries.into_iter().filter_map(|entry| buffer(reader, entry)).collect()
+}
+
+fn buffer<'s>(reader: &mut Reader<'s>, entry: Field<'_, 's>) -> Option<Buffer> {
+    let fields = reader.table(entry, &levels::BUFFER)?;
+    let dtype = fields.need(reader, "dtype").and_then(|field| dtype(reader, field));
+    let shape = fields.need(reader, "shape").and_then(|field| reader.formulas(field, Scope::default()));
+    let init = fields.get("init").and_then(|field| init(reader, field));
+    let feed = fields.get("feed").and_then(|field| feed(reader, field));
+    let uploads = [("first", Upload::First), ("every", Upload::Every), ("never", Upload::Never)];
+    let upload = fields.get("upload").and_then(|field| reader.choice(field, &uploads));
+    let downloads = [("never", Download::Never), ("every", Download::Every), ("last", Download::Last)];
+    let download = fields.get("download").and_then(|field| reader.choice(field, &downloads));
+    let save = fields.get("save").and_then(|field| save(reader, field));
+    Some(Buffer {
+        name: At::new(entry.key.to_owned(), entry.key_span),
+        dtype: dtype?,
+        shape: shape?,
+        init,
+        feed,
+        upload: upload.unwrap_or(At::default(Upload::First)),
+        download: download.unwrap_or(At::default(Download::Never)),
+        save,
+    })
+}
+
+fn dtype<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<At<DType>> {
+    let text = reader.text(field)?;
+    if let Ok(dtype) = text.value.parse() {
+        return Some(At::new(dtype, field.span()));
+    }
+    let help = match habits::dtype(&text.value) {
+        Some(dtype) => format!("write `\"{dtype}\"`"),
+        None => {
+            let names: Vec<_> = DType::ALL.iter().map(|dtype| dtype.name()).collect();
+            format!("the dtypes are {}", names.join(", "))
+        }
+    };
+    reader.bad_value(field, format!("`{}` is not a dtype", text.value), help)
+}
+
+/// One of several keys that exclude each other, or a report.
+fn one_of<'t, 's>(
+    reader: &mut Reader<'s>,
+    fields: &Fields<'t, 's>,
+    keys: &[&str],
+    what: &str,
+) -> Option<Field<'t, 's>> {
+    let mut found: Vec<_> = keys.iter().filter_map(|key| fields.get(key)).collect();
+    found.sort_by_key(|field| field.key_span.start);
+    match found.as_slice() {
+        [one] => Some(*one),
+        [] => {
+            let listed = keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
+            let message = format!("{what} has none of {listed}");
+            reader.error(codes::MISSING_KEY, message, fields.span, "one of them is needed here");
+            None
+        }
+        [first, second, ..] => {
+            reader.conflict(*first, *second);
+            None
+        }
+    }
+}
+
+fn init<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<At<Init>> {
+    if !matches!(field.node.get_ref(), DeValue::Table(_)) {
+        let help = match field.node.get_ref() {
+            DeValue::Array(_) => "a list is written `init = { values = [1, 2] }`",
+            _ => "one value for all elements is written `init = { fill = 0.0 }`",
+        };
+        return reader.wrong_type_with_help(field, "a table", Some(help.to_owned()));
+    }
+    let fields = reader.table(field, &levels::INIT)?;
+    let later = levels::INIT.later.iter().any(|key| fields.get(key).is_some());
+    let keys = ["fill", "values", "iota", "random", "npy", "safetensors"];
+    if later && keys.iter().all(|key| fields.get(key).is_none()) {
+        return None;
+    }
+    let source = one_of(reader, &fields, &keys, "`init`")?;
+    let shard = shard(reader, &fields, matches!(source.key, "npy" | "safetensors"));
+    if let Some(tensor) = fields.get("tensor").filter(|_| source.key != "safetensors") {
+        reader.conflict(source, tensor);
+    }
+    let init = match source.key {
+        "fill" => Init::Fill(reader.formula(source, Scope { element: true, ..Scope::default() })?),
+        "values" => Init::Values(reader.formulas(source, Scope::default())?.value),
+        "iota" => reader.flag(source).map(|()| Init::Iota)?,
+        "random" => random(reader, source)?,
+        "npy" => Init::Npy { file: reader.template(source)?, shard: shard? },
+        _ => {
+            let file = reader.template(source);
+            let tensor = fields.need(reader, "tensor").and_then(|field| reader.template(field));
+            Init::Safetensors { file: file?, tensor: tensor?, shard: shard? }
+        }
+    };
+    Some(At::new(init, field.span()))
+}
+
+fn random<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<Init> {
+    let fields = reader.table(field, &levels::RANDOM)?;
+    let uniform = ["low", "high"].iter().find_map(|key| fields.get(key));
+    let normal = ["mean", "std"].iter().find_map(|key| fields.get(key));
+    if let (Some(uniform), Some(normal)) = (uniform, normal) {
+        reader.conflict(uniform, normal);
+        return None;
+    }
+    let mut number = |key| {
+        let field = fields.need(reader, key)?;
+        reader.formula(field, Scope::default())
+    };
+    if normal.is_some() {
+        let (mean, std) = (number("mean"), number("std"));
+        Some(Init::Normal { mean: mean?, std: std? })
+    } else {
+        let (low, high) = (number("low"), number("high"));
+        Some(Init::Uniform { low: low?, high: high? })
+    }
+}
+
+/// `shard`, which only a file has. `None` after a report.
+fn shard<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>, of_file: bool) -> Option<Shard> {
+    let Some(field) = fields.get("shard") else { return Some(Shard::Whole) };
+    if !of_file {
+        let help = "only a file is split between the ranks; an expression can use `rank` and `world`";
+        let label = Label::at(field.key_span, "without `npy` or `safetensors`");
+        reader.report(
+            Diagnostic::error(codes::CONFLICTING_KEYS, "`shard` needs a file", label).with_help(help),
+        );
+        return None;
+    }
+    reader.choice(field, &[("rows", Shard::Rows)]).map(|shard| shard.value)
+}
+
+fn feed<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<At<Feed>> {
+    let fields = reader.table(field, &levels::FEED)?;
+    let file = fields.need(reader, "npy").and_then(|field| reader.template(field));
+    let shard = shard(reader, &fields, true);
+    if let Some(shuffle) = fields.get("shuffle")
+        && reader.boolean(shuffle).is_some_and(|on| on.value)
+    {
+        reader.unsupported("shuffle = true", shuffle.span());
+    }
+    let ends = [("wrap", Some(FeedEnd::Wrap)), ("stop", None), ("pad", None)];
+    let end = match fields.get("end") {
+        None => Some(FeedEnd::Wrap),
+        Some(field) => {
+            let end = reader.choice(field, &ends)?.value;
+            if let (None, DeValue::String(word)) = (end, field.node.get_ref()) {
+                reader.unsupported(&format!("end = \"{word}\""), field.span());
+            }
+            end
+        }
+    };
+    Some(At::new(Feed { file: file?, shard: shard?, end: end? }, field.span()))
+}
+
+fn save<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<At<Save>> {
+    if let DeValue::String(name) = field.node.get_ref() {
+        if name.to_ascii_lowercase().ends_with(".png") {
+            let message = "a name alone is that of an array file".to_owned();
+            let help = format!("a picture is written `save = {{ png = \"{name}\", gather = true }}`");
+            return reader.bad_value(field, message, help);
+        }
+        let file = reader.template(field)?;
+        return Some(At::new(Save { format: SaveFormat::Npy, file, ranks: SaveRanks::Each }, field.span()));
+    }
+    if !matches!(field.node.get_ref(), DeValue::Table(_)) {
+        return reader.wrong_type(field, "a file name or a table");
+    }
+    let fields = reader.table(field, &levels::SAVE)?;
+    let target = one_of(reader, &fields, &["npy", "png"], "`save`")?;
+    let format = if target.key == "npy" { SaveFormat::Npy } else { SaveFormat::Png };
+    let file = reader.template(target);
+    let ranks = match (fields.get("rank"), fields.get("gather")) {
+        (Some(rank), Some(gather)) => {
+            reader.conflict(rank, gather);
+            None
+        }
+        (Some(rank), None) => reader.formula(rank, Scope::default()).map(SaveRanks::One),
+        (None, Some(gather)) => reader.flag(gather).map(|()| SaveRanks::Gather),
+        (None, None) => Some(SaveRanks::Each),
+    };
+    Some(At::new(Save { format, file: file?, ranks: ranks? }, field.span()))
+}

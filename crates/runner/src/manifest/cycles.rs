@@ -1,0 +1,108 @@
+//! Definitions that need each other in a circle.
+
+use std::collections::BTreeMap;
+
+use squall_core::{Diagnostic, Label, Span};
+
+use super::model::{Buffer, Communicator, Param};
+use super::place::Formula;
+use crate::codes;
+
+/// A definition with the definitions that it mentions and where it does.
+struct Definition<'m> {
+    name: &'m str,
+    span: Option<Span>,
+    needs: Vec<(usize, Span)>,
+}
+
+/// Finds each circle among params, communicators and the shapes of buffers, whichever branch an expression takes.
+pub(crate) fn check(params: &[Param], communicators: &[Communicator], buffers: &[Buffer]) -> Vec<Diagnostic> {
+    let mut formulas: Vec<(&str, Option<Span>, Vec<&Formula>)> = Vec::new();
+    for param in params {
+        let mut of_param = Vec::new();
+        param.value.formulas(&mut |formula| of_param.push(formula));
+        formulas.push((&param.name.value, param.name.span, of_param));
+    }
+    for comm in communicators {
+        let of_comm = std::iter::once(&comm.color).chain(&comm.key).collect();
+        formulas.push((&comm.name.value, comm.name.span, of_comm));
+    }
+    for buffer in buffers {
+        formulas.push((&buffer.name.value, buffer.name.span, buffer.shape.value.iter().collect()));
+    }
+    formulas.sort_by_key(|(_, span, _)| *span);
+    let index: BTreeMap<&str, usize> =
+        formulas.iter().enumerate().map(|(at, (name, ..))| (*name, at)).collect();
+    let definitions: Vec<Definition<'_>> = formulas
+        .iter()
+        .map(|(name, span, formulas)| {
+            let mut needs = Vec::new();
+            for formula in formulas {
+                formula.expr.mentions(&mut |mention, range| {
+                    let needed = mention.name().and_then(|name| index.get(name));
+                    needs.extend(needed.map(|needed| (*needed, formula.place.part(range))));
+                });
+            }
+            Definition { name, span: *span, needs }
+        })
+        .collect();
+    circles(&definitions).iter().map(|circle| describe(&definitions, circle)).collect()
+}
+
+/// Each way back that a depth-first walk meets: the definitions of the circle, each with the place where it
+/// mentions the next.
+fn circles(definitions: &[Definition<'_>]) -> Vec<Vec<(usize, Span)>> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Seen {
+        Not,
+        /// On the walk's path, at this depth.
+        OnPath(usize),
+        Done,
+    }
+    let mut seen = vec![Seen::Not; definitions.len()];
+    let mut found = Vec::new();
+    for start in 0..definitions.len() {
+        // The path from `start`: each definition with the number of its needs that were followed.
+        let mut path: Vec<(usize, usize)> = Vec::new();
+        if seen[start] == Seen::Not {
+            seen[start] = Seen::OnPath(0);
+            path.push((start, 0));
+        }
+        while let Some((at, followed)) = path.last_mut() {
+            let Some((needed, _)) = definitions[*at].needs.get(*followed).copied() else {
+                seen[*at] = Seen::Done;
+                path.pop();
+                continue;
+            };
+            *followed += 1;
+            match seen[needed] {
+                Seen::Done => {}
+                Seen::Not => {
+                    seen[needed] = Seen::OnPath(path.len());
+                    path.push((needed, 0));
+                }
+                Seen::OnPath(depth) => {
+                    let step =
+                        |(at, followed): &(usize, usize)| (*at, definitions[*at].needs[*followed - 1].1);
+                    found.push(path[depth..].iter().map(step).collect());
+                }
+            }
+        }
+    }
+    found
+}
+
+fn describe(definitions: &[Definition<'_>], circle: &[(usize, Span)]) -> Diagnostic {
+    // Definitions are in file order; the walk may have entered the circle at another than the first.
+    let first = circle.iter().enumerate().min_by_key(|(_, (at, _))| *at).map_or(0, |(place, _)| place);
+    let (behind, ahead) = circle.split_at(first);
+    let circle: Vec<(usize, Span)> = ahead.iter().chain(behind).copied().collect();
+    let names: Vec<&str> = circle.iter().chain(circle.first()).map(|(at, _)| definitions[*at].name).collect();
+    let message = format!("`{}` needs itself: {}", names[0], names.join(" -> "));
+    let span = circle.first().and_then(|(at, _)| definitions[*at].span);
+    let mut diagnostic = Diagnostic::error(codes::CYCLE, message, Label::at(span, ""));
+    for ((_, mention), needed) in circle.iter().zip(&names[1..]) {
+        diagnostic = diagnostic.with_related(Label::at(*mention, format!("needs `{needed}`")));
+    }
+    diagnostic
+}

@@ -1,0 +1,287 @@
+//! The keys of the language: which table takes which, and what people write instead.
+
+use squall_core::{Diagnostic, Label, Span};
+
+use crate::codes;
+use crate::suggest::nearest;
+
+/// A kind of table.
+#[derive(Debug)]
+pub(crate) struct Level {
+    /// As messages name it.
+    pub(crate) title: &'static str,
+    /// The keys it takes.
+    pub(crate) keys: &'static [&'static str],
+    /// Keys of the language that this version does not read.
+    pub(crate) later: &'static [&'static str],
+    /// Keys of other systems, with the mend.
+    pub(crate) habits: &'static [(&'static str, &'static str)],
+}
+
+pub(crate) const ROOT: Level = Level {
+    title: "the top level",
+    keys: &[
+        "manifest",
+        "pipeline",
+        "params",
+        "world",
+        "communicator",
+        "buffer",
+        "setup",
+        "task",
+        "finish",
+        "watch",
+    ],
+    later: &["plugin", "checkpoint"],
+    habits: &[
+        ("version", "the language's version is written `manifest = 1`"),
+        ("schema", "the language's version is written `manifest = 1`"),
+        ("param", "write `[params]`"),
+        ("parameters", "write `[params]`"),
+        ("vars", "write `[params]`"),
+        ("variables", "write `[params]`"),
+        ("step", "a step's tasks are written `[[task]]`"),
+        ("kernel", "a kernel runs in a task: `[[task]]` with `kernel = \"…\"`"),
+        ("comm", "write `[communicator.NAME]`"),
+    ],
+};
+
+pub(crate) const PIPELINE: Level = Level {
+    title: "`[pipeline]`",
+    keys: &["name", "steps", "step_timeout", "init_timeout", "cuda_graph", "block", "seed"],
+    later: &["epochs", "stop_when", "stop_every"],
+    habits: &[
+        ("iterations", "write `steps`"),
+        ("iters", "write `steps`"),
+        ("num_steps", "write `steps`"),
+        ("timeout", "write `step_timeout` or `init_timeout`"),
+        ("graph", "write `cuda_graph`"),
+        ("block_size", "write `block`"),
+    ],
+};
+
+pub(crate) const WORLD: Level = Level {
+    title: "`[world]`",
+    keys: &["devices"],
+    later: &["require", "mesh"],
+    habits: &[
+        ("size", "the world has a rank for each of `devices`: `devices = \"host:0..4\"`"),
+        ("world_size", "the world has a rank for each of `devices`: `devices = \"host:0..4\"`"),
+        ("ranks", "the world has a rank for each of `devices`: `devices = \"host:0..4\"`"),
+        ("gpus", "write `devices = \"cuda:0..2\"`"),
+        ("backend", "the devices name it: `devices = \"cuda\"`"),
+    ],
+};
+
+pub(crate) const COMMUNICATOR: Level = Level {
+    title: "`[communicator.NAME]`",
+    keys: &["color", "key"],
+    later: &[],
+    habits: &[
+        ("split", "write `color`: ranks of one color form one communicator"),
+        ("group", "write `color`: ranks of one color form one communicator"),
+        ("ranks", "write `color`: ranks of one color form one communicator"),
+    ],
+};
+
+pub(crate) const BUFFER: Level = Level {
+    title: "`[buffer.NAME]`",
+    keys: &["dtype", "shape", "init", "feed", "upload", "download", "save"],
+    later: &[],
+    habits: &[
+        ("type", "write `dtype`"),
+        ("len", "write `shape = [\"n\"]`"),
+        ("length", "write `shape = [\"n\"]`"),
+        ("size", "write `shape = [\"n\"]`"),
+        ("count", "write `shape = [\"n\"]`"),
+        ("dims", "write `shape = [\"n\"]`"),
+        ("data", "write `init = { values = [1, 2] }`, or `feed` for a new part each step"),
+        ("value", "write `init = { fill = 0.0 }`"),
+        ("initial", "write `init = { fill = 0.0 }`"),
+        ("zero", "write `init = { fill = 0.0 }`"),
+        ("output", "write `save`"),
+    ],
+};
+
+pub(crate) const INIT: Level = Level {
+    title: "`init`",
+    keys: &["fill", "values", "iota", "random", "npy", "safetensors", "tensor", "shard"],
+    later: &["slice", "convert"],
+    habits: &[
+        ("value", "write `fill` for one number or `values` for a list"),
+        ("zeros", "write `fill = 0.0`"),
+        ("ones", "write `fill = 1.0`"),
+        ("arange", "write `iota = true`"),
+        ("file", "write `npy` or `safetensors`"),
+        ("uniform", "write `random = { low = -1, high = 1 }`"),
+        ("normal", "write `random = { mean = 0, std = 1 }`"),
+    ],
+};
+
+pub(crate) const RANDOM: Level = Level {
+    title: "`random`",
+    keys: &["low", "high", "mean", "std"],
+    later: &[],
+    habits: &[
+        ("min", "write `low`"),
+        ("max", "write `high`"),
+        ("sigma", "write `std`"),
+        ("stddev", "write `std`"),
+        ("mu", "write `mean`"),
+    ],
+};
+
+pub(crate) const FEED: Level = Level {
+    title: "`feed`",
+    keys: &["npy", "shard", "end", "shuffle"],
+    later: &["slice", "convert", "pad"],
+    habits: &[
+        ("batch", "the first axis of the buffer's shape is the batch"),
+        ("batch_size", "the first axis of the buffer's shape is the batch"),
+        ("file", "write `npy`"),
+        ("drop_last", "write `end`"),
+    ],
+};
+
+pub(crate) const SAVE: Level = Level {
+    title: "`save`",
+    keys: &["npy", "png", "rank", "gather"],
+    later: &[],
+    habits: &[("file", "write `npy` or `png`"), ("path", "write `npy` or `png`"), ("root", "write `rank`")],
+};
+
+pub(crate) const TASK: Level = Level {
+    title: "a task",
+    keys: &["name", "kernel", "op", "group", "args", "grid", "library", "when"],
+    later: &["for", "do", "swap"],
+    habits: TASK_HABITS,
+};
+
+pub(crate) const ENTRY: Level = Level {
+    title: "an entry of a group",
+    keys: &["for", "op", "args", "when"],
+    later: &[],
+    habits: TASK_HABITS,
+};
+
+const TASK_HABITS: &[(&str, &str)] = &[
+    ("if", "write `when`"),
+    ("condition", "write `when`"),
+    ("needs", "tasks run in file order"),
+    ("depends_on", "tasks run in file order"),
+    ("depends", "tasks run in file order"),
+    ("after", "tasks run in file order"),
+    ("before", "tasks run in file order"),
+    ("comm", "an argument names the communicator: `args = { comm = \"row\" }`"),
+    ("communicator", "an argument names the communicator: `args = { comm = \"row\" }`"),
+    ("arguments", "write `args`"),
+    ("inputs", "write `args`"),
+    ("outputs", "write `args`"),
+    ("collective", "write `op`"),
+    ("type", "write `kernel`, `op` or `group`"),
+    ("backend", "write `library`"),
+    ("peer", "arguments stand in `args`"),
+    ("root", "arguments stand in `args`"),
+    ("reduce", "arguments stand in `args`"),
+    ("buffer", "arguments stand in `args`"),
+    ("send", "arguments stand in `args`"),
+    ("recv", "arguments stand in `args`"),
+];
+
+pub(crate) const GRID: Level = Level {
+    title: "`grid`",
+    keys: &["threads", "block"],
+    later: &[],
+    habits: &[
+        ("blocks", "write `threads`: how many there is work for; the number of blocks follows"),
+        ("grid", "write `threads`: how many there is work for; the number of blocks follows"),
+        ("size", "write `threads`"),
+        ("n", "write `threads`"),
+        ("block_size", "write `block`"),
+    ],
+};
+
+pub(crate) const WATCH: Level = Level {
+    title: "`[[watch]]`",
+    keys: &["name", "value", "every", "rank"],
+    later: &[],
+    habits: &[("buffer", "write `value`"), ("interval", "write `every`"), ("when", "write `every`")],
+};
+
+const LEVELS: &[&Level] = &[
+    &ROOT,
+    &PIPELINE,
+    &WORLD,
+    &COMMUNICATOR,
+    &BUFFER,
+    &INIT,
+    &RANDOM,
+    &FEED,
+    &SAVE,
+    &TASK,
+    &ENTRY,
+    &GRID,
+    &WATCH,
+];
+
+impl Level {
+    /// What to say of a key that this table does not take.
+    pub(crate) fn unknown_key(&self, key: &str, span: Span) -> Diagnostic {
+        if self.later.contains(&key) {
+            return unsupported(key, span, &format!("not yet in {}", self.title));
+        }
+        let habit = self.habits.iter().find(|(habit, _)| *habit == key).map(|(_, help)| (*help).to_owned());
+        let homes = self.homes(key);
+        if habit.is_none() && !homes.is_empty() {
+            let message = format!("`{key}` is not a key of {}", self.title);
+            return Diagnostic::error(codes::MISPLACED_KEY, message, Label::at(span, "at the wrong level"))
+                .with_help(format!("`{key}` belongs in {}", in_words(&homes)));
+        }
+        let message = format!("{} has no key `{key}`", self.title);
+        let help = habit.unwrap_or_else(|| match nearest(key, self.keys.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("its keys are {}", self.keys.join(", ")),
+        });
+        Diagnostic::error(codes::UNKNOWN_KEY, message, Label::at(span, "unknown")).with_help(help)
+    }
+
+    /// The other kinds of tables that take a key.
+    fn homes(&self, key: &str) -> Vec<&'static str> {
+        let others = LEVELS.iter().filter(|level| level.title != self.title);
+        others
+            .filter(|level| level.keys.contains(&key) || level.later.contains(&key))
+            .map(|l| l.title)
+            .collect()
+    }
+}
+
+/// That part of the language is not in this version.
+pub(crate) fn unsupported(what: &str, span: Span, label: &str) -> Diagnostic {
+    let message = format!("`{what}` is not supported by this version");
+    Diagnostic::error(codes::UNSUPPORTED, message, Label::at(span, label))
+}
+
+/// `a`, `a or b`, `a, b or c`.
+fn in_words(words: &[&str]) -> String {
+    match words {
+        [before @ .., last] if !before.is_empty() => format!("{} or {last}", before.join(", ")),
+        _ => words.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_key_is_listed_twice_in_one_table() {
+        for level in LEVELS {
+            let mut keys: Vec<_> = level.keys.iter().chain(level.later).collect();
+            keys.extend(level.habits.iter().map(|(key, _)| key));
+            let listed = keys.len();
+            keys.sort();
+            keys.dedup();
+            assert_eq!(keys.len(), listed, "{}", level.title);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The namespace of a manifest: buffers, params, communicators and tasks share it.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use squall_core::{Diagnostic, Label, Span};
+use toml::de::{DeTable, DeValue};
+
+use crate::codes;
+use crate::expr::RESERVED;
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameKind {
+    /// An entry of `[params]`.
+    Param,
+    /// A `[communicator.NAME]`.
+    Communicator,
+    /// A `[buffer.NAME]`.
+    Buffer,
+    /// A task with a name.
+    Task,
+}
+
+impl NameKind {
+    /// In words, with its article.
+    pub fn words(self) -> &'static str {
+        match self {
+            NameKind::Param => "a param",
+            NameKind::Communicator => "a communicator",
+            NameKind::Buffer => "a buffer",
+            NameKind::Task => "a task",
+        }
+    }
+}
+
+/// Where and as what a name was declared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// As what.
+    pub kind: NameKind,
+    /// The name's place.
+    pub span: Span,
+}
+
+/// Every declared name.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    entries: BTreeMap<String, Declared>,
+}
+
+impl Names {
+    /// What a name stands for.
+    pub fn get(&self, name: &str) -> Option<Declared> {
+        self.entries.get(name).copied()
+    }
+
+    /// The names of one kind, sorted.
+    pub fn of_kind(&self, kind: NameKind) -> impl Iterator<Item = &str> {
+        self.entries.iter().filter(move |(_, declared)| declared.kind == kind).map(|(name, _)| name.as_str())
+    }
+
+    /// Collects the names of a document before anything else is read, so that an error in a declaration does not
+    /// make its name unknown. The declaration that comes first in the file keeps a name.
+    pub(crate) fn collect(root: &DeTable<'_>, report: &mut dyn FnMut(Diagnostic)) -> Names {
+        let mut found: Vec<(&str, NameKind, Span)> = Vec::new();
+        let tables = [
+            ("params", NameKind::Param),
+            ("communicator", NameKind::Communicator),
+            ("buffer", NameKind::Buffer),
+        ];
+        for (table, kind) in tables {
+            if let Some(DeValue::Table(entries)) = root.get(table).map(|value| value.get_ref()) {
+                found.extend(entries.keys().map(|key| (&**key.get_ref(), kind, Span::from(key.span()))));
+            }
+        }
+        for section in ["setup", "task", "finish"] {
+            let Some(DeValue::Array(tasks)) = root.get(section).map(|value| value.get_ref()) else {
+                continue;
+            };
+            for task in tasks.iter() {
+                let Some(name) = task.get_ref().get("name") else { continue };
+                if let DeValue::String(text) = name.get_ref() {
+                    found.push((text, NameKind::Task, Span::from(name.span())));
+                }
+            }
+        }
+        found.sort_by_key(|(_, _, span)| span.start);
+        let mut names = Names::default();
+        for (name, kind, span) in found {
+            if let Some(diagnostic) = check(name, kind, span) {
+                report(diagnostic);
+            }
+            match names.entries.entry(name.to_owned()) {
+                Entry::Vacant(entry) => {
+                    entry.insert(Declared { kind, span });
+                }
+                Entry::Occupied(entry) => report(duplicate(name, kind.words(), span, *entry.get())),
+            }
+        }
+        names
+    }
+
+    /// What is wrong with a loop variable's name, if anything.
+    pub(crate) fn check_variable(&self, name: &str, span: Span) -> Option<Diagnostic> {
+        check_identifier(name, span)
+            .or_else(|| self.get(name).map(|declared| duplicate(name, "a loop variable", span, declared)))
+    }
+}
+
+fn duplicate(name: &str, as_what: &str, span: Span, first: Declared) -> Diagnostic {
+    let message = if first.kind.words() == as_what {
+        format!("two of the manifest's {}s are named `{name}`", as_what.trim_start_matches("a "))
+    } else {
+        format!("`{name}` names both {} and {as_what}", first.kind.words())
+    };
+    Diagnostic::error(codes::DUPLICATE_NAME, message, Label::at(span, as_what))
+        .with_related(Label::at(first.span, format!("{}, the first of this name", first.kind.words())))
+        .with_help("buffers, params, communicators, tasks and loop variables share their names; rename one")
+}
+
+fn check(name: &str, kind: NameKind, span: Span) -> Option<Diagnostic> {
+    // No expression can name a task, so that its name may be a word of the language and hold a dash.
+    if kind != NameKind::Task {
+        return check_identifier(name, span);
+    }
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    (name.is_empty() || !name.chars().all(allowed)).then(|| {
+        Diagnostic::error(
+            codes::BAD_NAME,
+            format!("`{name}` cannot be the name of a task"),
+            Label::at(span, "not of letters, digits, `_` and `-` alone"),
+        )
+    })
+}
+
+fn check_identifier(name: &str, span: Span) -> Option<Diagnostic> {
+    let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    if !starts || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        let error = Diagnostic::error(
+            codes::BAD_NAME,
+            format!("`{name}` cannot be a name"),
+            Label::at(span, "not a letter or `_`, followed by letters, digits and `_`"),
+        );
+        let plain = name.replace(['-', '.', ' '], "_");
+        return Some(if plain != name && check_identifier(&plain, span).is_none() {
+            error.with_help(format!("expressions could name `{plain}`"))
+        } else {
+            error
+        });
+    }
+    RESERVED.contains(&name).then(|| {
+        let message = format!("`{name}` is a word of the expression language and cannot be a name");
+        Diagnostic::error(codes::BAD_NAME, message, Label::at(span, "reserved"))
+    })
+}

@@ -1,0 +1,156 @@
+//! What expressions see on one rank.
+
+use std::cell::{OnceCell, RefCell};
+
+use squall_core::{CommId, Diagnostic, World};
+
+use super::names::{Symbol, Symbols};
+use crate::expr::{Env, Lookup, Member, Value};
+use crate::manifest::place::{Formula, FormulaError};
+
+/// One rank's surroundings. Params and lengths are worked out when they are first asked for, and once.
+#[derive(Debug)]
+pub struct RankEnv<'a> {
+    symbols: &'a Symbols<'a>,
+    /// `None` while communicators are being made.
+    comms: Option<&'a World>,
+    world: u32,
+    rank: u32,
+    params: Vec<OnceCell<Lookup<Value>>>,
+    lengths: Vec<OnceCell<Lookup<i64>>>,
+    problems: RefCell<Vec<Diagnostic>>,
+}
+
+impl<'a> RankEnv<'a> {
+    /// The surroundings of `rank` of `world` ranks; without `comms`, communicators are unknown.
+    pub fn new(symbols: &'a Symbols<'a>, comms: Option<&'a World>, world: u32, rank: u32) -> RankEnv<'a> {
+        RankEnv {
+            symbols,
+            comms,
+            world,
+            rank,
+            params: vec![OnceCell::new(); symbols.manifest.params.len()],
+            lengths: vec![OnceCell::new(); symbols.manifest.buffers.len()],
+            problems: RefCell::default(),
+        }
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Faults found so far, each once; they are taken away.
+    pub fn take_problems(&self) -> Vec<Diagnostic> {
+        self.problems.take()
+    }
+
+    /// Keeps a fault that an evaluation met.
+    pub(super) fn report(&self, error: &FormulaError) {
+        if let Some(mut problem) = error.diagnostic() {
+            problem.primary.rank = Some(self.rank);
+            self.problems.borrow_mut().push(problem);
+        }
+    }
+
+    pub(super) fn kept<T>(&self, result: Result<T, FormulaError>) -> Option<T> {
+        result.map_err(|error| self.report(&error)).ok()
+    }
+
+    /// An integer; a fault is kept.
+    pub fn int(&self, formula: &Formula) -> Option<i64> {
+        self.kept(formula.eval_int(self))
+    }
+
+    fn length(&self, place: usize) -> Lookup<i64> {
+        let shape = &self.symbols.manifest.buffers[place].shape.value;
+        let axes: Option<Vec<i64>> = shape.iter().map(|axis| self.int(axis)).collect();
+        match axes.and_then(|axes| axes.iter().try_fold(1i64, |n, &axis| n.checked_mul(axis))) {
+            Some(len) => Lookup::Found(len),
+            None => Lookup::Failed, // reported here, or when the buffer is declared
+        }
+    }
+}
+
+impl Env for RankEnv<'_> {
+    fn name(&self, name: &str) -> Lookup<Value> {
+        match name {
+            "rank" => return Lookup::Found(Value::Int(self.rank.into())),
+            "world" => return Lookup::Found(Value::Int(self.world.into())),
+            _ => {}
+        }
+        let Some(Symbol::Param(place)) = self.symbols.get(name) else { return Lookup::Unknown };
+        let value =
+            self.params[place].get_or_init(|| match self.symbols.manifest.params[place].value.eval(self) {
+                Ok(value) => Lookup::Found(value),
+                Err(error) => {
+                    self.report(&error);
+                    Lookup::Failed
+                }
+            });
+        value.clone()
+    }
+
+    fn communicator(&self, name: &str) -> Lookup<Member> {
+        let Some(Symbol::Communicator(comm)) = self.symbols.get(name) else { return Lookup::Unknown };
+        self.comms.and_then(|world| member(world, comm, self.rank)).map_or(Lookup::Unknown, Lookup::Found)
+    }
+
+    fn buffer_len(&self, name: &str) -> Lookup<i64> {
+        match self.symbols.buffer(name) {
+            Some(place) => self.lengths[place].get_or_init(|| self.length(place)).clone(),
+            None => Lookup::Unknown,
+        }
+    }
+
+    fn known(&self) -> Vec<&str> {
+        let params = self.symbols.manifest.params.iter().map(|param| param.name.value.as_str());
+        ["rank", "world"].into_iter().chain(params).collect()
+    }
+}
+
+fn member(world: &World, comm: CommId, rank: u32) -> Option<Member> {
+    let part = world.part(comm, rank)?;
+    Some(Member { rank: part.rank.into(), size: part.size().into() })
+}
+
+/// Surroundings with one name more: a loop's variable, or `i`.
+#[derive(Debug)]
+pub struct WithIndex<'e> {
+    outer: &'e RankEnv<'e>,
+    name: &'e str,
+    value: i64,
+}
+
+impl<'e> WithIndex<'e> {
+    /// In a fill, `i` is the element's index.
+    pub fn new(outer: &'e RankEnv<'e>, index: u64) -> WithIndex<'e> {
+        // A buffer's length fits 63 bits.
+        WithIndex { outer, name: "i", value: index as i64 }
+    }
+
+    /// In a loop, the variable has the round's value.
+    pub(super) fn variable(outer: &'e RankEnv<'e>, name: &'e str, value: i64) -> WithIndex<'e> {
+        WithIndex { outer, name, value }
+    }
+}
+
+impl Env for WithIndex<'_> {
+    fn name(&self, name: &str) -> Lookup<Value> {
+        if name == self.name { Lookup::Found(Value::Int(self.value)) } else { self.outer.name(name) }
+    }
+
+    fn communicator(&self, name: &str) -> Lookup<Member> {
+        self.outer.communicator(name)
+    }
+
+    fn buffer_len(&self, name: &str) -> Lookup<i64> {
+        self.outer.buffer_len(name)
+    }
+
+    fn known(&self) -> Vec<&str> {
+        let mut known = self.outer.known();
+        known.push(self.name);
+        known
+    }
+}

@@ -1,0 +1,133 @@
+//! From a manifest to one task graph per rank, for any world size, with no device at hand.
+//!
+//! What depends on no rank is worked out once: each task becomes a template, and a rank whose numbers are those of the
+//! rank before shares its node. A rank that differs adds only its own.
+
+mod args;
+mod buffers;
+mod depends;
+mod env;
+mod names;
+mod outputs;
+mod range;
+mod tasks;
+mod watch;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use squall_core::{BufferDecl, Diagnostic, Label, Problems, Registry, TaskGraph, World};
+
+use crate::codes;
+use crate::manifest::Manifest;
+
+pub use env::{RankEnv, WithIndex};
+pub use names::Symbols;
+pub use outputs::{Target, Writers};
+pub(crate) use watch::{buffers as watched_buffers, rank as watched_rank};
+
+/// What a manifest means for a world: the graphs of all ranks, and the surroundings to work out the rest in.
+#[derive(Debug)]
+pub struct Job<'m> {
+    /// The manifest.
+    pub manifest: &'m Manifest,
+    /// All ranks and communicators.
+    pub world: Arc<World>,
+    /// The task graphs, by rank.
+    pub graphs: Vec<TaskGraph>,
+    /// What each name stands for.
+    pub symbols: Symbols<'m>,
+}
+
+impl<'m> Job<'m> {
+    /// What expressions see on a rank.
+    pub fn env(&self, rank: u32) -> RankEnv<'_> {
+        RankEnv::new(&self.symbols, Some(&self.world), self.world.size(), rank)
+    }
+}
+
+/// Resolves a manifest for `world` ranks on devices of one kind.
+///
+/// # Errors
+/// All that is wrong, with what ranks share said once.
+pub fn resolve<'m>(
+    manifest: &'m Manifest,
+    registry: &Registry,
+    world: u64,
+    device: &str,
+) -> Result<Job<'m>, Problems> {
+    let symbols = Symbols::new(manifest);
+    let world = Arc::new(split(&symbols, world)?);
+    let problems = RefCell::new(Vec::new());
+    let plan = buffers::Plan::new(&symbols, &problems);
+    let templates = tasks::templates(&symbols, registry, &world, device, &problems);
+    outputs::check(&symbols, &problems);
+    watch::check(&symbols, &problems);
+    if !problems.borrow().is_empty() {
+        return Err(Problems(problems.into_inner()).folded());
+    }
+    let mut graphs = Vec::with_capacity(world.size() as usize);
+    let mut templates = templates;
+    let mut declared: Option<Arc<Vec<BufferDecl>>> = None;
+    for rank in 0..world.size() {
+        let env = RankEnv::new(&symbols, Some(&world), world.size(), rank);
+        let mut builder = TaskGraph::builder(registry, &world, rank, device);
+        let found = problems.borrow().len();
+        plan.declare(&env, &mut builder, declared.as_ref(), &problems);
+        declared = Some(builder.buffers().clone());
+        // A buffer whose size is unknown would only make its tasks fail too.
+        if problems.borrow().len() == found {
+            for template in &mut templates {
+                template.instantiate(&env, &mut builder, &problems);
+            }
+        }
+        problems.borrow_mut().append(&mut env.take_problems());
+        match builder.build() {
+            Ok(graph) => graphs.push(graph),
+            Err(Problems(more)) => problems.borrow_mut().extend(more),
+        }
+        if problems.borrow().len() > MAX_PROBLEMS {
+            break;
+        }
+    }
+    let problems = problems.into_inner();
+    if !problems.is_empty() {
+        return Err(Problems(problems).folded());
+    }
+    let job = Job { manifest, world, graphs, symbols };
+    let problems = watch::check_ranks(&job);
+    if problems.is_empty() { Ok(job) } else { Err(Problems(problems).folded()) }
+}
+
+/// Reports gathered before further ranks are left alone: what they share is folded, and they share nearly all.
+const MAX_PROBLEMS: usize = 256;
+
+fn split(symbols: &Symbols<'_>, size: u64) -> Result<World, Problems> {
+    let manifest = symbols.manifest;
+    let at = manifest.world.devices.span;
+    let refuse =
+        |message: String, span| Problems(vec![Diagnostic::error(codes::WORLD, message, Label::at(span, ""))]);
+    let mut world = World::new(size).map_err(|error| refuse(error.to_string(), at))?;
+    let mut problems = Vec::new();
+    for communicator in &manifest.communicators {
+        let mut places = Vec::with_capacity(world.size() as usize);
+        for rank in 0..world.size() {
+            let env = RankEnv::new(symbols, None, world.size(), rank);
+            let color = env.int(&communicator.color);
+            let key = communicator.key.as_ref().map_or(Some(i64::from(rank)), |key| env.int(key));
+            problems.append(&mut env.take_problems());
+            match color.zip(key) {
+                Some(place) => places.push(place),
+                None => break, // reported
+            }
+        }
+        if places.len() < world.size() as usize {
+            continue;
+        }
+        if let Err(error) = world.split(&communicator.name.value, |rank| places[rank as usize]) {
+            let label = Label::at(communicator.color.place.span(), "");
+            problems.push(Diagnostic::error(codes::WORLD, error.to_string(), label));
+        }
+    }
+    if problems.is_empty() { Ok(world) } else { Err(Problems(problems).folded()) }
+}

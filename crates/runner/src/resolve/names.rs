@@ -1,0 +1,62 @@
+//! What each name of a manifest stands for, by its place in its table.
+
+use std::collections::BTreeMap;
+
+use squall_core::CommId;
+
+use super::depends::Depends;
+use crate::manifest::Manifest;
+
+/// A named thing of a manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Symbol {
+    /// An entry of `[params]`.
+    Param(usize),
+    /// A communicator; its id in the world.
+    Communicator(CommId),
+    /// A buffer; its place is its id.
+    Buffer(usize),
+}
+
+/// The names of a manifest, and which of them depend on the rank.
+#[derive(Debug)]
+pub struct Symbols<'m> {
+    /// The manifest.
+    pub manifest: &'m Manifest,
+    table: BTreeMap<&'m str, Symbol>,
+    /// What depends on the rank.
+    pub(super) depends: Depends,
+}
+
+impl<'m> Symbols<'m> {
+    /// Reads the names off a manifest.
+    pub fn new(manifest: &'m Manifest) -> Symbols<'m> {
+        let mut table = BTreeMap::new();
+        for (place, param) in manifest.params.iter().enumerate() {
+            table.insert(param.name.value.as_str(), Symbol::Param(place));
+        }
+        for (place, communicator) in manifest.communicators.iter().enumerate() {
+            // The world is communicator 0; the others are split off in file order.
+            table.insert(communicator.name.value.as_str(), Symbol::Communicator(CommId(place as u32 + 1)));
+        }
+        for (place, buffer) in manifest.buffers.iter().enumerate() {
+            table.insert(buffer.name.value.as_str(), Symbol::Buffer(place));
+        }
+        let mut symbols = Symbols { manifest, table, depends: Depends::default() };
+        symbols.depends = Depends::of(&symbols);
+        symbols
+    }
+
+    /// What a name stands for.
+    pub fn get(&self, name: &str) -> Option<Symbol> {
+        self.table.get(name).copied()
+    }
+
+    /// The place of the buffer of that name.
+    pub fn buffer(&self, name: &str) -> Option<usize> {
+        match self.get(name) {
+            Some(Symbol::Buffer(place)) => Some(place),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Ranges of buffers: `u[1]`, `u[0, 2:8]`.
+
+use squall_core::{BufferDecl, BufferId, BufferRange, Code, Diagnostic, Label};
+
+use super::env::RankEnv;
+use crate::codes;
+use crate::expr::{AxisIndex, BufferRef, Env, Expr};
+use crate::manifest::place::{FormulaError, Text};
+
+/// The range that `reference`, read from `text`, means on a rank; `None` when it means none, which is kept in `env`
+/// or returned in `problems`.
+///
+/// Indices count from 0 and stay inside the axis: unlike NumPy's, they neither count from the end nor are clipped,
+/// since `rank - 1` on rank 0 is far more often a mistake than the last row.
+pub(super) fn range(
+    text: &Text,
+    reference: &BufferRef,
+    buffer: usize,
+    decl: &BufferDecl,
+    rank: &RankEnv<'_>,
+    env: &dyn Env,
+    problems: &mut Vec<Diagnostic>,
+) -> Option<BufferRange> {
+    if reference.index.is_empty() {
+        return Some(BufferRange::whole(BufferId(buffer as u32), decl));
+    }
+    let whole = text.place.part(&(0..text.value.len()));
+    let error = |code: Code, message: String| {
+        Diagnostic::error(code, message, Label::at(whole, "").on_rank(rank.rank()))
+    };
+    if reference.index.len() > decl.shape.len() {
+        let text = format!(
+            "`{}` has {} axes, not {}; its shape is {:?}",
+            decl.name,
+            decl.shape.len(),
+            reference.index.len(),
+            decl.shape
+        );
+        problems.push(error(codes::RANGE, text));
+        return None;
+    }
+    let eval =
+        |expr: &Expr| rank.kept(expr.eval_int(env).map_err(|error| FormulaError::new(error, &text.place)));
+    let (mut offset, mut shape, mut partial) = (0u64, Vec::new(), None);
+    for (axis, &length) in decl.shape.iter().enumerate() {
+        let (start, end, keep) = match reference.index.get(axis) {
+            None => (0, length as i64, true),
+            Some(AxisIndex::Single(at)) => {
+                let at = eval(at)?;
+                (at, at.saturating_add(1), false)
+            }
+            Some(AxisIndex::Range { start, end }) => {
+                let start = start.as_ref().map_or(Some(0), eval)?;
+                (start, end.as_ref().map_or(Some(length as i64), eval)?, true)
+            }
+        };
+        if start < 0 || end < start || end as u64 > length {
+            let asked = if keep { format!("{start}:{end}") } else { start.to_string() };
+            let text = format!("`{asked}` is outside axis {axis} of `{}`, which is {length} long", decl.name);
+            problems.push(error(codes::RANGE, text));
+            return None;
+        }
+        let taken = (end - start) as u64;
+        // Once an axis is taken in part, every axis before it must have been taken at one place.
+        if taken != length
+            && taken != 0
+            && let Some(before) = partial
+        {
+            let text = format!(
+                "this range of `{}` is not contiguous: axis {axis} is taken in part, and axis {before} at more than one place",
+                decl.name
+            );
+            problems.push(
+                error(codes::NOT_CONTIGUOUS, text)
+                    .with_help("copy it to a buffer of its own with the kernel `copy_2d`"),
+            );
+            return None;
+        }
+        if taken > 1 && partial.is_none() {
+            partial = Some(axis);
+        }
+        offset = offset.saturating_mul(length).saturating_add(start as u64);
+        if keep {
+            shape.push(taken);
+        }
+    }
+    Some(BufferRange { buffer: BufferId(buffer as u32), dtype: decl.dtype, offset, shape: shape.into() })
+}

@@ -1,0 +1,456 @@
+//! Tasks: read once into templates, then made for every rank.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use squall_core::graph::{GraphBuilder, GroupSpec, KernelSpec, Node, OpSpec, Origin, Phase, TaskSpec};
+use squall_core::{BufferDecl, CommId, Diagnostic, KernelDef, Label, Registry, Task as _, World};
+
+use super::args::Argument;
+use super::env::{RankEnv, WithIndex};
+use super::names::{Symbol, Symbols};
+use crate::codes;
+use crate::expr::Env;
+use crate::manifest::model::{self, Body, GroupEntry, KernelCall, Loop, OpCall, Task};
+use crate::manifest::place::Formula;
+use crate::suggest::nearest;
+
+/// A task of the manifest, ready to be made for any rank.
+pub(super) struct Template<'m> {
+    phase: Phase,
+    origin: Arc<Origin>,
+    when: Option<&'m Formula>,
+    body: Made<'m>,
+    /// Whether its arguments depend on the rank.
+    depends: bool,
+    /// What was made last, and the buffers it was made over.
+    last: Option<(Arc<Node>, Arc<Vec<BufferDecl>>)>,
+    /// Ranks it could not be made for. The first few tell what is wrong.
+    failed: u32,
+}
+
+enum Made<'m> {
+    Kernel {
+        kernel: &'static KernelDef,
+        args: Vec<Argument<'m>>,
+        threads: &'m [Formula],
+        block: &'m [Formula],
+    },
+    Op(Op<'m>),
+    Group(Vec<Member<'m>>),
+}
+
+struct Op<'m> {
+    name: &'m str,
+    library: Option<&'m str>,
+    comm: CommId,
+    args: Vec<Argument<'m>>,
+}
+
+struct Member<'m> {
+    origin: Arc<Origin>,
+    repeat: Option<&'m Loop>,
+    when: Option<&'m Formula>,
+    op: Op<'m>,
+}
+
+/// The most rounds of a loop: one for every rank of the largest world.
+const MAX_ROUNDS: i64 = squall_core::world::MAX_WORLD as i64;
+
+type Problems = RefCell<Vec<Diagnostic>>;
+
+/// The templates of all tasks, phase by phase in file order.
+pub(super) fn templates<'s, 'm>(
+    symbols: &'s Symbols<'m>,
+    registry: &Registry,
+    world: &World,
+    device: &str,
+    problems: &Problems,
+) -> Vec<Template<'m>> {
+    let manifest = symbols.manifest;
+    let sections: [(Phase, &str, &'m [Task]); 3] = [
+        (Phase::Setup, "setup", &manifest.setup),
+        (Phase::Step, "task", &manifest.tasks),
+        (Phase::Finish, "finish", &manifest.finish),
+    ];
+    let reader = Reader { symbols, registry, world, device, problems };
+    let mut templates = Vec::new();
+    for (phase, section, tasks) in sections {
+        for (place, task) in tasks.iter().enumerate() {
+            templates.extend(reader.template(phase, section, place, task));
+        }
+    }
+    templates
+}
+
+struct Reader<'r, 's, 'm> {
+    symbols: &'s Symbols<'m>,
+    registry: &'r Registry,
+    world: &'r World,
+    device: &'r str,
+    problems: &'r Problems,
+}
+
+impl<'s, 'm> Reader<'_, 's, 'm> {
+    fn template(&self, phase: Phase, section: &str, place: usize, task: &'m Task) -> Option<Template<'m>> {
+        let name =
+            task.name.as_ref().map_or_else(|| format!("{section}[{place}]"), |name| name.value.clone());
+        let mut origin = Origin { name, span: Some(task.span), args: Vec::new() };
+        let depends = &self.symbols.depends;
+        let (body, depends) = match &task.body {
+            Body::Kernel(call) => {
+                let (kernel, args) = self.kernel(call, &mut origin)?;
+                let block = call.grid.block.as_ref().or(self.symbols.manifest.pipeline.block.as_ref());
+                let block = block.map_or(&[][..], |block| &block.value);
+                let threads = &call.grid.threads.value;
+                let grid = threads.iter().chain(block).any(|axis| depends.formula(self.symbols, axis));
+                let depends = grid || args.iter().any(|arg| arg.depends(self.symbols));
+                (Made::Kernel { kernel, args, threads, block }, depends)
+            }
+            Body::Op(call) => {
+                let op = self.op(call, None, &mut origin)?;
+                let depends = op.args.iter().any(|arg| arg.depends(self.symbols));
+                (Made::Op(op), depends)
+            }
+            Body::Group(group) => {
+                let before = self.problems.borrow().len();
+                let members: Vec<Member<'m>> = group
+                    .entries
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(index, entry)| self.member(&origin.name, index, entry, group))
+                    .collect();
+                if self.problems.borrow().len() > before {
+                    return None;
+                }
+                let formula = |formula: &Formula| depends.formula(self.symbols, formula);
+                let depends = members.iter().any(|member| {
+                    let bounds = member.repeat.iter().flat_map(|r| r.start.iter().chain([&r.end]));
+                    member.op.args.iter().any(|arg| arg.depends(self.symbols))
+                        || member.when.is_some_and(formula)
+                        || bounds.into_iter().any(formula)
+                });
+                (Made::Group(members), depends)
+            }
+        };
+        Some(Template {
+            phase,
+            origin: Arc::new(origin),
+            when: task.when.as_ref(),
+            body,
+            depends,
+            last: None,
+            failed: 0,
+        })
+    }
+
+    fn kernel(
+        &self,
+        call: &'m KernelCall,
+        origin: &mut Origin,
+    ) -> Option<(&'static KernelDef, Vec<Argument<'m>>)> {
+        let name = call.kernel.value.as_str();
+        let Some(kernel) = self.registry.kernel(name) else {
+            let message = format!("there is no kernel `{name}`");
+            let known = self.registry.kernels().map(|(kernel, _)| kernel.name);
+            let help = match (self.registry.contract(name), nearest(name, known)) {
+                (Some(_), _) => format!("`{name}` is an op: write `op = \"{name}\"`"),
+                (None, Some(near)) => format!("did you mean `{near}`?"),
+                (None, None) => "`squall list kernels` names all there are".to_string(),
+            };
+            self.report(
+                Diagnostic::error(codes::UNKNOWN_KERNEL, message, Label::at(call.kernel.span, ""))
+                    .with_help(help),
+            );
+            return None;
+        };
+        if let Some(span) = call.grid.threads.span {
+            origin.args.push(("grid".to_string(), span));
+        }
+        let args = self.arguments(&format!("kernel `{name}`"), kernel.params(), &call.args, origin, false)?;
+        Some((kernel, args))
+    }
+
+    fn op(&self, call: &'m OpCall, library: Option<&'m str>, origin: &mut Origin) -> Option<Op<'m>> {
+        let name = call.op.value.as_str();
+        let Some(contract) = self.registry.contract(name) else {
+            let message = format!("there is no op `{name}`");
+            let known = self.registry.contracts();
+            let help = match (
+                self.registry.kernel(name),
+                op_habit(name).or_else(|| nearest(name, known.iter().map(|op| op.name()))),
+            ) {
+                (Some(_), _) => format!("`{name}` is a kernel: write `kernel = \"{name}\"`"),
+                (None, Some(near)) => format!("did you mean `{near}`?"),
+                (None, None) => "`squall list ops` names all there are".to_string(),
+            };
+            self.report(
+                Diagnostic::error(codes::UNKNOWN_OP, message, Label::at(call.op.span, "")).with_help(help),
+            );
+            return None;
+        };
+        let library = call.library.as_ref().map(|library| library.value.as_str()).or(library);
+        if let Err(error) = self.registry.op(name, self.device, library) {
+            let span = call.library.as_ref().and_then(|library| library.span).or(call.op.span);
+            self.report(Diagnostic::error(
+                squall_core::codes::LIBRARY,
+                error.to_string(),
+                Label::at(span, ""),
+            ));
+            return None;
+        }
+        if let Some(span) = call.op.span {
+            origin.args.push(("op".to_string(), span));
+        }
+        let comm = self.communicator(&call.args)?;
+        let args = self.arguments(&format!("op `{name}`"), contract.params(), &call.args, origin, true)?;
+        Some(Op { name, library, comm, args })
+    }
+
+    fn member(
+        &self,
+        group: &str,
+        index: usize,
+        entry: &'m GroupEntry,
+        of: &'m model::Group,
+    ) -> Option<Member<'m>> {
+        let mut origin =
+            Origin { name: format!("{group}[{index}]"), span: Some(entry.span), args: Vec::new() };
+        let library = of.library.as_ref().map(|library| library.value.as_str());
+        let op = self.op(&entry.call, library, &mut origin)?;
+        Some(Member {
+            origin: Arc::new(origin),
+            repeat: entry.repeat.as_ref(),
+            when: entry.when.as_ref(),
+            op,
+        })
+    }
+
+    fn communicator(&self, args: &'m model::Args) -> Option<CommId> {
+        let Some(arg) = args.get("comm") else { return Some(CommId::WORLD) };
+        let (name, span) = match &arg.value {
+            model::ArgValue::Text(text) => (text.value.as_str(), text.place.span()),
+            other => ("", other.span()),
+        };
+        if name == "world" {
+            return Some(CommId::WORLD);
+        }
+        if let Some(Symbol::Communicator(comm)) = self.symbols.get(name) {
+            return Some(comm);
+        }
+        let message = format!("there is no communicator `{name}`");
+        let known = self.world.comms().map(|comm| self.world.name(comm));
+        let report = Diagnostic::error(codes::UNKNOWN_NAME, message, Label::at(span, ""));
+        self.report(match nearest(name, known) {
+            Some(near) => report.with_help(format!("did you mean `{near}`?")),
+            None => {
+                report.with_help("declare it as `[communicator.NAME]`; without `comm`, all ranks take part")
+            }
+        });
+        None
+    }
+
+    fn arguments(
+        &self,
+        what: &str,
+        params: &'static [squall_core::ParamDef],
+        args: &'m model::Args,
+        origin: &mut Origin,
+        op: bool,
+    ) -> Option<Vec<Argument<'m>>> {
+        let (mut read, mut ok) = (Vec::with_capacity(args.items.len()), true);
+        for arg in args.items.iter().filter(|arg| !(op && arg.name.value == "comm")) {
+            origin.args.push((arg.name.value.clone(), arg.value.span()));
+            match Argument::read(self.symbols, what, params, arg) {
+                Ok(argument) => read.push(argument),
+                Err(problem) => {
+                    self.report(problem.into_task(origin));
+                    ok = false;
+                }
+            }
+        }
+        ok.then_some(read)
+    }
+
+    fn report(&self, problem: Diagnostic) {
+        self.problems.borrow_mut().push(problem);
+    }
+}
+
+trait IntoTask {
+    fn into_task(self, origin: &Origin) -> Self;
+}
+
+impl IntoTask for Diagnostic {
+    /// Names the task it is about.
+    fn into_task(mut self, origin: &Origin) -> Diagnostic {
+        self.primary.task = Some(origin.name.clone());
+        self
+    }
+}
+
+/// What other systems call an op.
+fn op_habit(name: &str) -> Option<&'static str> {
+    let plain: String = name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
+    let plain = plain.strip_prefix("mpi").or_else(|| plain.strip_prefix("nccl")).unwrap_or(&plain);
+    Some(match plain {
+        "allreduce" => "all_reduce",
+        "allgather" => "all_gather",
+        "reducescatter" => "reduce_scatter",
+        "alltoall" => "all_to_all",
+        "bcast" => "broadcast",
+        "sendrecv" | "exchange" => "send_recv",
+        "isend" => "send",
+        "irecv" | "receive" => "recv",
+        _ => return None,
+    })
+}
+
+impl Template<'_> {
+    /// Adds the task to a rank's graph, if the rank has it.
+    pub(super) fn instantiate(
+        &mut self,
+        env: &RankEnv<'_>,
+        builder: &mut GraphBuilder<'_>,
+        problems: &Problems,
+    ) {
+        // What failed on a few ranks is told; more of the same would only cost time.
+        const TOLD: u32 = 4;
+        if self.failed >= TOLD || (self.failed > 0 && !self.depends) {
+            return;
+        }
+        match self.when.map(|when| env.kept(when.eval_bool(env))) {
+            Some(Some(false)) => return,
+            Some(None) => {
+                self.failed += 1;
+                return;
+            }
+            Some(Some(true)) | None => {}
+        }
+        if !self.depends
+            && let Some((node, buffers)) = &self.last
+            && builder.share(self.phase, node, buffers)
+        {
+            return;
+        }
+        let found = builder.problems();
+        let Some(spec) = self.spec(env, builder.buffers(), &mut problems.borrow_mut()) else {
+            self.failed += 1;
+            return;
+        };
+        match builder.add(self.phase, spec) {
+            Some(node) => self.last = Some((node, builder.buffers().clone())),
+            None if builder.problems() > found => self.failed += 1,
+            None => {} // nothing to run on this rank
+        }
+    }
+
+    fn spec(
+        &self,
+        env: &RankEnv<'_>,
+        buffers: &[BufferDecl],
+        problems: &mut Vec<Diagnostic>,
+    ) -> Option<TaskSpec> {
+        Some(match &self.body {
+            Made::Kernel { kernel, args, threads, block } => {
+                let mut spec = KernelSpec::new(kernel).from_origin(self.origin.clone());
+                for arg in args {
+                    let (name, value) = arg.value(buffers, env, env, problems)?;
+                    spec = spec.arg(name, value);
+                }
+                let threads = self.dims(threads, env, problems)?;
+                let block = self.dims(block, env, problems)?;
+                TaskSpec::Kernel(spec.grid(threads, block))
+            }
+            Made::Op(op) => TaskSpec::Op(op.spec(&self.origin, buffers, env, env, problems)?),
+            Made::Group(members) => {
+                let mut group = GroupSpec::new().from_origin(self.origin.clone());
+                for member in members {
+                    group = member.add_to(group, buffers, env, problems)?;
+                }
+                TaskSpec::Group(group)
+            }
+        })
+    }
+
+    fn dims(&self, axes: &[Formula], env: &RankEnv<'_>, problems: &mut Vec<Diagnostic>) -> Option<[u64; 3]> {
+        let mut dims = [1u64; 3];
+        for (dim, formula) in dims.iter_mut().zip(axes) {
+            let length = env.int(formula)?;
+            *dim = match u64::try_from(length) {
+                Ok(length) => length,
+                Err(_) => {
+                    let message = format!("a grid has no {length} threads");
+                    let label =
+                        Label::at(formula.place.span(), "").on_rank(env.rank()).in_task(&self.origin.name);
+                    problems.push(Diagnostic::error(codes::SHAPE, message, label));
+                    return None;
+                }
+            };
+        }
+        Some(dims)
+    }
+}
+
+impl Op<'_> {
+    fn spec(
+        &self,
+        origin: &Arc<Origin>,
+        buffers: &[BufferDecl],
+        rank: &RankEnv<'_>,
+        env: &dyn Env,
+        problems: &mut Vec<Diagnostic>,
+    ) -> Option<OpSpec> {
+        let mut spec = OpSpec::new(self.name.to_string()).on(self.comm).from_origin(origin.clone());
+        if let Some(library) = self.library {
+            spec = spec.by(library.to_string());
+        }
+        for arg in &self.args {
+            let (name, value) = arg.value(buffers, rank, env, problems)?;
+            spec = spec.arg(name, value);
+        }
+        Some(spec)
+    }
+}
+
+impl Member<'_> {
+    fn add_to(
+        &self,
+        mut group: GroupSpec,
+        buffers: &[BufferDecl],
+        rank: &RankEnv<'_>,
+        problems: &mut Vec<Diagnostic>,
+    ) -> Option<GroupSpec> {
+        let Some(repeat) = self.repeat else {
+            if self.present(rank, rank)? {
+                group = group.with(self.op.spec(&self.origin, buffers, rank, rank, problems)?);
+            }
+            return Some(group);
+        };
+        let start = repeat.start.as_ref().map_or(Some(0), |start| rank.int(start))?;
+        let end = rank.int(&repeat.end)?;
+        if end.saturating_sub(start) > MAX_ROUNDS {
+            let message = format!(
+                "the loop has {} rounds; a group has at most {MAX_ROUNDS}",
+                end.saturating_sub(start)
+            );
+            let label =
+                Label::at(repeat.end.place.span(), "").on_rank(rank.rank()).in_task(&self.origin.name);
+            problems.push(Diagnostic::error(codes::LOOP, message, label));
+            return None;
+        }
+        for value in start..end {
+            let env = WithIndex::variable(rank, &repeat.variable.value, value);
+            if self.present(rank, &env)? {
+                let origin =
+                    Origin { name: format!("{}.{value}", self.origin.name), ..(*self.origin).clone() };
+                group = group.with(self.op.spec(&Arc::new(origin), buffers, rank, &env, problems)?);
+            }
+        }
+        Some(group)
+    }
+
+    fn present(&self, rank: &RankEnv<'_>, env: &dyn Env) -> Option<bool> {
+        self.when.map_or(Some(true), |when| rank.kept(when.eval_bool(env)))
+    }
+}

@@ -1,0 +1,120 @@
+//! Runs a job: devices, contents, steps, watched values, outputs.
+
+mod contents;
+pub mod devices;
+mod error;
+mod outputs;
+mod summary;
+mod watch;
+
+use std::path::Path;
+use std::time::Instant;
+
+use squall_core::{Interrupt, Options, PlanGroup, Registry, verify};
+
+use crate::manifest::Manifest;
+use crate::manifest::devices::Devices;
+use crate::resolve::resolve;
+
+use self::contents::Contents;
+use self::outputs::Outputs;
+
+pub use error::RunError;
+pub use summary::{StepTimes, Summary};
+pub use watch::{Reading, Readings};
+
+/// What a run is asked for, beside the manifest.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The manifest.
+    pub manifest: &'a Manifest,
+    /// The folder that file names in it are relative to.
+    pub folder: &'a Path,
+    /// Devices in place of the manifest's.
+    pub devices: Option<&'a Devices>,
+    /// Steps in place of the manifest's.
+    pub steps: Option<u64>,
+}
+
+/// What a run tells while it goes on. All calls come from the thread that called [`run`].
+pub trait Watcher {
+    /// The devices were chosen; something the user should know of the choice.
+    fn note(&mut self, note: &str);
+    /// The ranks are bound and about to run so many steps. `interrupt` stops them, and tells how far they are.
+    fn begin(&mut self, steps: u64, interrupt: &Interrupt);
+    /// Watched values were read.
+    fn readings(&mut self, readings: &Readings);
+    /// Whether the run is to be given up: asked between the pieces of work that no [`Interrupt`] reaches.
+    fn stopped(&self) -> bool {
+        false
+    }
+}
+
+/// Runs a manifest to its end.
+///
+/// # Errors
+/// See [`RunError`]. Files that the run was to write are then as they were, but for outputs that were already
+/// complete.
+pub fn run(
+    registry: &Registry,
+    request: &Request<'_>,
+    watcher: &mut dyn Watcher,
+) -> Result<Summary, RunError> {
+    match to_the_end(registry, request, watcher) {
+        // Whatever was going on, that it ended early is no fault of it.
+        Err(error) if watcher.stopped() && !error.is_interrupt() => Err(RunError::Interrupted),
+        result => result,
+    }
+}
+
+fn to_the_end(
+    registry: &Registry,
+    request: &Request<'_>,
+    watcher: &mut dyn Watcher,
+) -> Result<Summary, RunError> {
+    let manifest = request.manifest;
+    let chosen = devices::choose(registry, manifest, request.devices)?;
+    if let Some(note) = &chosen.note {
+        watcher.note(note);
+    }
+    let job = resolve(manifest, registry, chosen.indices.len() as u64, chosen.kind)?;
+    let verified = verify(job.graphs.clone())?;
+    // A place that cannot be written costs no run.
+    let outputs = Outputs::prepare(&job, request.folder)?;
+    let opened = chosen.open(registry)?;
+    let pipeline = &manifest.pipeline;
+    let options = Options::default()
+        .step_timeout(Some(pipeline.step_timeout.value))
+        .init_timeout(pipeline.init_timeout.value)
+        .capture(pipeline.cuda_graph.value && opened.iter().all(|device| device.captures()));
+    let mut group = PlanGroup::new(registry, verified, &opened, options)?;
+    Contents { job: &job, folder: request.folder, stopped: &|| watcher.stopped() }.fill(&mut group)?;
+
+    let steps = request.steps.unwrap_or(pipeline.steps.value);
+    watcher.begin(steps, &group.interrupt_handle());
+    let mut readings = Readings::new();
+    let start = Instant::now();
+    let mut done = 0;
+    while done < steps {
+        // Between points that the host must see, steps are queued.
+        let count = watch::until_due(&manifest.watches, done, steps - done);
+        group.execute_many(count)?;
+        done += count;
+        watch::read(&job, &mut group, done, false, &mut readings)?;
+        watcher.readings(&readings);
+    }
+    group.finish()?;
+    let elapsed = start.elapsed();
+    watch::read(&job, &mut group, done, true, &mut readings)?;
+    watcher.readings(&readings);
+    Ok(Summary {
+        pipeline: manifest.name().to_string(),
+        world: job.world.size(),
+        devices: chosen.names(),
+        steps,
+        elapsed_s: elapsed.as_secs_f64(),
+        step_us: StepTimes::of(group.step_times()),
+        watched: readings,
+        outputs: outputs.write(&mut group)?,
+    })
+}

@@ -1,0 +1,155 @@
+//! Manifests that assert in place what is said of them.
+//!
+//! Each file of `diagnostics/` names the expected codes in a comment on the offending line, as
+//! `# error: [E0105]` or `# warning: [W0101]`; `# error below: […]` speaks of the next line and
+//! `# error anywhere: […]` of a diagnostic without a place. An unmatched diagnostic and an unmatched assertion
+//! both fail. How each is drawn is kept as a snapshot.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use squall_core::{Diagnostic, Severity};
+use squall_runner::render::{Color, render};
+use squall_runner::{codes, manifest};
+
+/// Line, severity and code of a diagnostic; line 0 for none.
+type Said = (usize, &'static str, String);
+
+fn fixtures() -> Vec<(String, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/diagnostics");
+    let mut fixtures: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .map(|path| (path.file_stem().unwrap().to_str().unwrap().to_owned(), std::fs::read(&path).unwrap()))
+        .collect();
+    fixtures.sort();
+    fixtures
+}
+
+/// Texts that no file of a repository should be.
+fn generated() -> Vec<(&'static str, Vec<u8>, &'static str)> {
+    let many: String = (0..150).map(|n| format!("key{n} = 1\n")).collect();
+    let unused: String = (0..150).map(|n| format!("p{n} = 1\n")).collect();
+    vec![
+        ("latin-1", b"manifest = 1 # caf\xe9\n".to_vec(), codes::NOT_UTF8.0),
+        ("UTF-16", b"\xff\xfem\0a\0n\0".to_vec(), codes::NOT_UTF8.0),
+        ("nested arrays, 10 MiB", "[".repeat(10 << 20).into_bytes(), codes::TOO_LARGE.0),
+        ("nested arrays", format!("a = {}", "[".repeat(1 << 19)).into_bytes(), codes::TOML_SYNTAX.0),
+        ("many errors", format!("manifest = 1\n{many}").into_bytes(), codes::MORE_ERRORS.0),
+        ("many warnings", format!("manifest = 1\n[params]\n{unused}").into_bytes(), codes::MORE_WARNINGS.0),
+    ]
+}
+
+fn diagnose(bytes: &[u8]) -> Vec<Diagnostic> {
+    match manifest::parse_bytes(bytes) {
+        Ok((_, warnings)) => warnings,
+        Err(errors) => {
+            assert!(errors.iter().any(Diagnostic::is_error), "refused without an error");
+            errors
+        }
+    }
+}
+
+fn asserted(text: &str) -> Vec<Said> {
+    let mut said = Vec::new();
+    for (line, text) in (1..).zip(text.lines()) {
+        let comments = text.split_once('#').map_or("", |(_, comments)| comments);
+        for severity in ["error", "warning"] {
+            for (at, _) in comments.match_indices(severity) {
+                let rest = &comments[at + severity.len()..];
+                let places = [("", line), (" below", line + 1), (" anywhere", 0)];
+                for (place, line) in places {
+                    if let Some(code) = rest.strip_prefix(place).and_then(|rest| rest.strip_prefix(": [")) {
+                        said.push((line, severity, code[..5].to_owned()));
+                    }
+                }
+            }
+        }
+    }
+    said.sort();
+    said
+}
+
+fn found(diagnostics: &[Diagnostic], text: &str) -> Vec<Said> {
+    let mut said: Vec<Said> = diagnostics
+        .iter()
+        .map(|diagnostic| {
+            let line = diagnostic
+                .primary
+                .span
+                .map_or(0, |span| 1 + text[..span.start as usize].matches('\n').count());
+            let severity = if diagnostic.severity == Severity::Error { "error" } else { "warning" };
+            (line, severity, diagnostic.code.to_string())
+        })
+        .collect();
+    said.sort();
+    said
+}
+
+#[test]
+fn every_fixture_says_what_it_asserts() {
+    let mut wrong = String::new();
+    for (name, bytes) in fixtures() {
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        let diagnostics = diagnose(&bytes);
+        let drawn = render(&diagnostics, &format!("{name}.toml"), &text, Color::Never);
+        let (found, asserted) = (found(&diagnostics, &text), asserted(&text));
+        if found != asserted {
+            let only = |these: &[Said], those: &[Said]| {
+                these
+                    .iter()
+                    .filter(|said| !those.contains(said))
+                    .map(|said| format!("{said:?} "))
+                    .collect::<String>()
+            };
+            wrong += &format!("{name}\n  found alone: {}\n", only(&found, &asserted));
+            wrong += &format!("  asserted alone: {}\n{drawn}", only(&asserted, &found));
+        }
+        insta::assert_snapshot!(name, drawn);
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// Line ends and a byte-order mark change places and nothing else.
+#[test]
+fn carriage_returns_and_a_byte_order_mark_change_nothing() {
+    for (name, bytes) in fixtures() {
+        let text = String::from_utf8(bytes).unwrap();
+        let windows = format!("\u{feff}{}", text.replace('\n', "\r\n"));
+        let diagnostics = diagnose(windows.as_bytes());
+        assert_eq!(found(&diagnostics, &windows), asserted(&text), "{name}");
+    }
+}
+
+#[test]
+fn diagnostics_are_in_file_order() {
+    for (name, bytes) in fixtures() {
+        let starts: Vec<_> =
+            diagnose(&bytes).iter().map(|d| d.primary.span.map_or(u32::MAX, |s| s.start)).collect();
+        assert!(starts.is_sorted(), "{name}: {starts:?}");
+    }
+}
+
+#[test]
+fn texts_that_are_no_manifests_are_refused() {
+    for (name, bytes, code) in generated() {
+        let diagnostics = diagnose(&bytes);
+        assert!(diagnostics.iter().any(|diagnostic| diagnostic.code.0 == code), "{name}: {diagnostics:?}");
+        assert!(diagnostics.len() <= 101, "{name}");
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(render(&diagnostics, name, &text, Color::Always).contains(code), "{name}");
+    }
+}
+
+#[test]
+fn every_code_has_a_fixture() {
+    let mut seen: BTreeSet<String> = generated().into_iter().map(|(_, _, code)| code.to_owned()).collect();
+    for (_, bytes) in fixtures() {
+        seen.extend(diagnose(&bytes).into_iter().map(|diagnostic| diagnostic.code.to_string()));
+    }
+    let missing: Vec<_> = codes::ALL.iter().filter(|(code, _)| !seen.contains(code.0)).collect();
+    assert!(missing.is_empty(), "no fixture shows {missing:?}");
+}
