@@ -21,21 +21,15 @@ pub(crate) struct Batch {
     seat: usize,
     sends: Vec<Sends>,
     collectives: Vec<Collective>,
-    recvs: Vec<Recv>,
+    recvs: Vec<(Lane, Message)>,
+    /// Whether messages are written past the cache, which could not hold the batch's.
+    streaming: bool,
 }
 
 /// The messages to one rank of one communicator.
 struct Sends {
     lane: Lane,
     messages: Vec<Message>,
-}
-
-/// A message from one rank.
-struct Recv {
-    lane: Lane,
-    message: Message,
-    /// Whether it is written past the cache, which could not hold it.
-    streaming: bool,
 }
 
 struct Collective {
@@ -54,6 +48,7 @@ impl Batch {
             sends: Vec::new(),
             collectives: Vec::new(),
             recvs: Vec::new(),
+            streaming: false,
         };
         // Communicators in one order on all ranks: collectives of a group that meet in several cannot cross.
         let mut order: Vec<(usize, &OpCall<'_>)> = calls.iter().enumerate().collect();
@@ -73,13 +68,18 @@ impl Batch {
                         batch.add_send(Lane::new(team, place, to), message);
                     }
                     if let Some((message, from)) = recv {
-                        let streaming = past_cache(2 * message.count * message.dtype.size());
-                        batch.recvs.push(Recv { lane: Lane::new(team, from, place), message, streaming });
+                        batch.recvs.push((Lane::new(team, from, place), message));
                     }
                 }
             }
         }
         batch.sends.iter().for_each(|sends| sends.lane.reserve(sends.messages.len()));
+        let sent = batch.sends.iter().flat_map(|sends| &sends.messages);
+        let messages = sent.chain(batch.recvs.iter().map(|(_, message)| message));
+        // Each has another side.
+        let bytes =
+            messages.fold(0, |sum: u64, message| sum.saturating_add(message.bytes().saturating_mul(2)));
+        batch.streaming = past_cache(bytes);
         Ok(batch)
     }
 
@@ -108,8 +108,8 @@ impl Batch {
         for collective in &mut self.collectives {
             note(collective.run())?;
         }
-        for Recv { lane, message, streaming } in &self.recvs {
-            note(lane.take(message, *streaming))?;
+        for (lane, message) in &self.recvs {
+            note(lane.take(message, self.streaming))?;
         }
         for sends in &self.sends {
             note(sends.lane.wait_taken(sends.messages.len()))?;

@@ -31,6 +31,13 @@ pub(crate) struct Message {
     pub(crate) dtype: DType,
 }
 
+impl Message {
+    /// Its size, which fits since it is in memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.count * self.dtype.size()
+    }
+}
+
 /// One rank's end of a channel.
 pub(crate) struct Lane {
     team: Arc<Team>,
@@ -90,7 +97,7 @@ impl Lane {
             let slot = slots.get((index - before.load(Ordering::Relaxed)) as usize);
             slot.expected.store(expected);
             self.agree(slot)?;
-            let bytes = (expected.count * expected.dtype.size()) as usize;
+            let bytes = expected.bytes() as usize;
             // SAFETY: both sides have this size, as just seen. The receiver's memory is its batch's own; the sender's
             // lives and rests while `touch` runs this, since the sender waits for `taken`.
             unsafe { copy(expected.ptr, slot.ptr.load(Ordering::Relaxed), bytes, streaming) };

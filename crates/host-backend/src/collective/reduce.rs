@@ -71,6 +71,8 @@ impl Pass<'_> {
         unsafe { self.chunks::<T, false>(combine, finish) }
     }
 
+    /// # Safety
+    /// As for [`Pass::run`] and [`Number::widen`].
     #[inline(always)]
     unsafe fn chunks<T: Number, const F16C: bool>(
         &self,
