@@ -16,7 +16,7 @@ use crate::files::{Array, ArrayFile, FileError, init, npy, random, safetensors, 
 use crate::manifest::model::{self, Init, Shard};
 use crate::manifest::place::{At, Formula};
 use crate::manifest::template::Template;
-use crate::resolve::{Job, WithIndex};
+use crate::resolve::{Job, RankEnv, WithIndex};
 
 type Made<T> = Result<T, Fault>;
 
@@ -90,12 +90,22 @@ impl Contents<'_> {
 
     /// The first contents of a buffer that has an `init`.
     fn init(&self, rank: u32, place: usize, init: &At<Init>) -> Made<Vec<u8>> {
-        let decl = &self.job.graphs[rank as usize].buffers()[place];
         let env = self.job.env(rank);
+        let made = self.contents(&env, place, init);
+        match (made, env.take_problems().into_iter().next()) {
+            // An expression failed since a param in it did, which is the fault to tell.
+            (Err(Fault::Refused(_)), Some(cause)) => Err(Fault::Refused(Box::new(cause))),
+            (made, _) => made,
+        }
+    }
+
+    fn contents(&self, env: &RankEnv<'_>, place: usize, init: &At<Init>) -> Made<Vec<u8>> {
+        let rank = env.rank();
+        let decl = &self.job.graphs[rank as usize].buffers()[place];
         let at = Spot { rank, decl, span: init.span, code: codes::CONTENTS };
         let seed = self.job.manifest.pipeline.seed.value;
         let stream = || random::Stream::new(seed, &decl.name, rank.into());
-        let number = |formula: &Formula| at.number(&env, formula);
+        let number = |formula: &Formula| at.number(env, formula);
         match &init.value {
             Init::Fill(formula) if !mentions_index(formula) => {
                 init::fill(decl.dtype, decl.len(), number(formula)?).map_err(|error| at.init(formula, error))
@@ -104,7 +114,7 @@ impl Contents<'_> {
                 if index.is_multiple_of(1 << 14) && (self.stopped)() {
                     return Err(Filling::Fault(RunError::Interrupted.into()));
                 }
-                at.number(&WithIndex::new(&env, index), formula).map_err(Filling::Fault)
+                at.number(&WithIndex::new(env, index), formula).map_err(Filling::Fault)
             })
             .map_err(|error| match error {
                 Filling::Fault(fault) => fault,
