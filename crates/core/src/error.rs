@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::codes;
 use crate::device::DeviceError;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Code, Diagnostic};
 
 /// All that was found wrong with a job, in one report.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,6 +107,24 @@ pub enum GroupError {
     /// The group was aborted before, and runs nothing more.
     #[error("the group was aborted: {0}")]
     Aborted(String),
+}
+
+impl GroupError {
+    /// The code to report it under.
+    pub fn code(&self) -> Code {
+        match self {
+            GroupError::Devices(_) => codes::DEVICES,
+            GroupError::Bind { .. } => codes::BIND,
+            GroupError::Refused(diagnostic) => diagnostic.code,
+            GroupError::Buffer(_) => codes::BUFFER,
+            GroupError::Transfer { .. } => codes::TRANSFER,
+            GroupError::NoContents { .. } => codes::NO_CONTENTS,
+            GroupError::Failed { .. } => codes::FAILED,
+            GroupError::TimedOut { .. } => codes::TIMED_OUT,
+            GroupError::Interrupted { .. } => codes::INTERRUPTED,
+            GroupError::Aborted(_) => codes::ABORTED,
+        }
+    }
 }
 
 /// What a group was doing.

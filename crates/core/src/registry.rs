@@ -256,13 +256,18 @@ impl Registry {
         device: &str,
         library: Option<&str>,
     ) -> Result<&'static dyn LibraryOp, OpLookup> {
-        if self.contract(name).is_none() {
-            return Err(OpLookup::Unknown(name.to_string()));
-        }
-        let serving: Vec<_> =
-            self.ops().map(|(op, _)| op).filter(|op| op.name() == name && op.device() == device).collect();
+        let ops: &BTreeMap<(&str, &str, &str), _> = &self.ops;
+        let serving: Vec<&'static dyn LibraryOp> = ops
+            .range((name, device, "")..)
+            .take_while(|((op, on, _), _)| (*op, *on) == (name, device))
+            .map(|(_, entry)| entry.item)
+            .collect();
         if serving.is_empty() {
-            return Err(OpLookup::Unserved { op: name.to_string(), device: device.to_string() });
+            let (op, device) = (name.to_string(), device.to_string());
+            return Err(match self.contract(name) {
+                Some(_) => OpLookup::Unserved { op, device },
+                None => OpLookup::Unknown(op),
+            });
         }
         let wanted = library.or_else(|| self.backend(device).map(Backend::default_library));
         if let Some(op) = serving.iter().find(|op| Some(op.library()) == wanted) {

@@ -1,14 +1,16 @@
 //! The plan group captures a step once and replays it, on a device that records what it is asked to do.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use squall_core::registry::Item;
 use squall_core::{
-    Arg, Backend, BoundRange, BufferDecl, Capture, DType, Device, DeviceError, DevicePtr, Grid, GroupError, HostCall,
-    KernelDef, KernelSpec, Memory, Options, ParamDef, PlanGroup, Progress, RawHandle, Registry, Stream, TaskGraph, Type,
-    Upload, Work, World, verify,
+    Arg, Backend, BoundRange, BufferDecl, Capture, DType, Device, DeviceError, DevicePtr, Grid, GroupError,
+    HostCall, KernelDef, KernelSpec, Memory, Options, ParamDef, PlanGroup, Progress, RawHandle, Registry,
+    Stream, TaskGraph, Type, Upload, Work, World, verify,
 };
 
 /// What the devices of a test were asked to do, in order; a test takes the device of its own index.
@@ -175,7 +177,8 @@ fn group(device: u32, capture: bool) -> PlanGroup {
     builder.step(KernelSpec::new(&TOUCH).arg("data", data).grid(4, 32));
     let verified = verify(vec![builder.build().unwrap()]).unwrap();
     let devices = [Recorder.open(device).unwrap()];
-    let mut group = PlanGroup::new(&registry, verified, &devices, Options::default().capture(capture)).unwrap();
+    let mut group =
+        PlanGroup::new(&registry, verified, &devices, Options::default().capture(capture)).unwrap();
     group.write(0, data, &[0f32; 4]).unwrap();
     group
 }
@@ -205,9 +208,11 @@ fn one_device_for_two_ranks_is_refused_where_devices_do_not_repeat() {
     let mut registry = Registry::default();
     registry.add(&Item::Backend(&Recorder), "this test").unwrap();
     let world = Arc::new(World::new(2).unwrap());
-    let graphs = (0..2).map(|rank| TaskGraph::builder(&registry, &world, rank, "host").build().unwrap()).collect();
+    let graphs =
+        (0..2).map(|rank| TaskGraph::builder(&registry, &world, rank, "host").build().unwrap()).collect();
     let device = Recorder.open(2).unwrap();
-    let error = PlanGroup::new(&registry, verify(graphs).unwrap(), &[device.clone(), device], Options::default());
+    let error =
+        PlanGroup::new(&registry, verify(graphs).unwrap(), &[device.clone(), device], Options::default());
     let text = "ranks 0 and 1 are both given host:2; one rank has one GPU";
     assert_eq!(error.unwrap_err(), GroupError::Devices(text.to_string()));
 }

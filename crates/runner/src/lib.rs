@@ -4,6 +4,7 @@ pub mod codes;
 pub mod expr;
 pub mod files;
 pub mod manifest;
+pub mod plan;
 pub mod render;
 pub mod resolve;
 pub mod run;

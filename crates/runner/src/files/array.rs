@@ -60,10 +60,16 @@ impl ArrayFile {
 
     /// Refuses an array of another type or shape than a buffer's.
     pub fn require(&self, dtype: DType, shape: &[u64]) -> Result<(), FileError> {
-        if self.dtype != dtype {
-            return Err(FileError::DType { file: self.path.clone(), expected: dtype, found: self.dtype });
-        }
+        self.require_dtype(dtype)?;
         self.require_shape(shape)
+    }
+
+    /// Refuses an array of another type: for a buffer that takes a part of it.
+    pub fn require_dtype(&self, dtype: DType) -> Result<(), FileError> {
+        if self.dtype == dtype {
+            return Ok(());
+        }
+        Err(FileError::DType { file: self.path.clone(), expected: dtype, found: self.dtype })
     }
 
     /// Refuses an array of another shape: for a buffer that takes any type and converts it.

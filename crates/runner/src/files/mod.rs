@@ -15,7 +15,6 @@
 
 mod array;
 mod error;
-mod exact;
 pub mod init;
 pub mod npy;
 pub mod output;
@@ -28,7 +27,7 @@ mod testing;
 
 pub use array::{Array, ArrayFile};
 pub use error::FileError;
-pub use exact::{Exact, ValueError};
+pub(crate) use error::Shape;
 
 /// Reads a manifest's bytes: a regular file, and no more of it than a manifest may have.
 ///

@@ -57,6 +57,16 @@ impl Output {
         Ok(Output { path: path.to_owned(), target, temporary })
     }
 
+    /// Where the file will really be, whatever folders and links its name goes through.
+    pub fn place(&self) -> PathBuf {
+        // The temporary file lies in the folder that the output will.
+        let folder = self.temporary.path().parent().and_then(|folder| fs::canonicalize(folder).ok());
+        match folder.zip(self.target.file_name()) {
+            Some((folder, name)) => folder.join(name),
+            None => self.target.clone(),
+        }
+    }
+
     /// Calls `write` with the file, and puts it into its place if that succeeds.
     pub fn commit(mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), FileError> {
         let mut out = BufWriter::new(self.temporary.as_file_mut());

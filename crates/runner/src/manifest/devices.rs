@@ -41,6 +41,29 @@ impl Devices {
     pub fn parse(text: &str) -> Result<Devices, TextError> {
         if text == "auto" { Ok(Devices::Auto) } else { Ok(Devices::Listed(vec![DeviceSpec::parse(text)?])) }
     }
+
+    /// Reads entries with commas between them, as the command line has them: `cuda:1,cuda:0`. All are of one kind.
+    pub fn parse_list(text: &str) -> Result<Devices, TextError> {
+        if !text.contains(',') {
+            return Devices::parse(text);
+        }
+        let (mut specs, mut start): (Vec<DeviceSpec>, usize) = (Vec::new(), 0);
+        for entry in text.split(',') {
+            let range = start..start + entry.len();
+            let spec = DeviceSpec::parse(entry).map_err(|error| TextError {
+                range: start + error.range.start..start + error.range.end,
+                ..error
+            })?;
+            if let Some(other) = specs.first().filter(|first| first.backend != spec.backend) {
+                let kinds = format!("{} and {}", other.backend, spec.backend);
+                let message = format!("a job runs on devices of one kind, not on {kinds}");
+                return Err(TextError { range, message, help: None });
+            }
+            specs.push(spec);
+            start += entry.len() + 1;
+        }
+        Ok(Devices::Listed(specs))
+    }
 }
 
 impl DeviceSpec {
@@ -106,6 +129,18 @@ mod tests {
         assert_eq!(Devices::parse("cuda"), Ok(one("cuda", Which::All)));
         assert_eq!(Devices::parse("cuda:3"), Ok(one("cuda", Which::One(3))));
         assert_eq!(Devices::parse("host:0..4"), Ok(one("host", Which::Range(0..4))));
+    }
+
+    #[test]
+    fn lists_are_of_one_kind() {
+        let spec = |index| DeviceSpec { backend: "cuda", which: Which::One(index) };
+        assert_eq!(Devices::parse_list("auto"), Ok(Devices::Auto));
+        assert_eq!(Devices::parse_list("cuda:1,cuda:0"), Ok(Devices::Listed(vec![spec(1), spec(0)])));
+        let range = |text: &str| Devices::parse_list(text).unwrap_err().range;
+        assert_eq!(range("host:0,cuda:1"), 7..13);
+        assert_eq!(range("host:0,cpu:1"), 7..10);
+        assert_eq!(range("host:0,"), 7..7);
+        assert_eq!(range("host:0,auto"), 7..11);
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod pipeline;
 pub mod place;
 mod reader;
 mod scope;
+mod set;
 mod syntax;
 mod task;
 pub mod template;

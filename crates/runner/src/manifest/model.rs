@@ -419,26 +419,8 @@ pub enum WatchEvery {
 }
 
 impl Manifest {
-    /// Sets a param, as the command line's `--set NAME=VALUE` does. The value is an expression, or a number with a
-    /// suffix such as `64Mi`.
-    ///
-    /// # Errors
-    /// Says what is wrong with the assignment.
-    pub fn set(&mut self, assignment: &str) -> Result<(), String> {
-        let (name, value) = assignment.split_once('=').ok_or("write it as `NAME=VALUE`")?;
-        let name = name.trim();
-        let formula = Formula::standalone(value.trim()).map_err(|error| error.to_string())?;
-        let known: Vec<&str> = self.params.iter().map(|param| param.name.value.as_str()).collect();
-        let Some(place) = known.iter().position(|known| *known == name) else {
-            return Err(match crate::suggest::nearest(name, known.iter().copied()) {
-                Some(near) => format!("there is no param `{name}`; did you mean `{near}`?"),
-                None => format!("there is no param `{name}`; the manifest has {}", known.join(", ")),
-            });
-        };
-        self.params[place].value = ParamValue::Formula(formula);
-        match super::cycles::check(&self.params, &self.communicators, &self.buffers).first() {
-            Some(cycle) => Err(cycle.message.clone()),
-            None => Ok(()),
-        }
+    /// The pipeline's name; `pipeline` where it has none.
+    pub fn name(&self) -> &str {
+        self.pipeline.name.as_ref().map_or("pipeline", |name| &name.value)
     }
 }

@@ -49,6 +49,11 @@ impl Place {
         Place { span, bytes: Bytes::Whole }
     }
 
+    /// The place of plain text, without quotes or escapes.
+    pub(crate) fn of_text(span: Span) -> Place {
+        Place { span, bytes: Bytes::From(span.start) }
+    }
+
     /// The place of a TOML string: `raw` is its text with quotes, which begins at `start` of the file.
     pub(crate) fn of_string(raw: &str, start: usize) -> Place {
         let quote = if raw.starts_with("\"\"\"") || raw.starts_with("'''") { 3 } else { 1 };
@@ -158,12 +163,6 @@ impl Formula {
     /// A number or a boolean.
     pub(crate) fn literal(value: Value, span: Span) -> Formula {
         Formula { expr: Expr::literal(value, 0..0), place: Place::of_value(span) }
-    }
-
-    /// An expression that stands in no manifest, such as one of the command line.
-    pub(crate) fn standalone(text: &str) -> Result<Formula, ExprError> {
-        let nowhere = Place::of_value(Span { start: 0, end: 0 });
-        Ok(Formula { expr: expr::parse(text)?, place: nowhere })
     }
 
     /// The value in its surroundings.

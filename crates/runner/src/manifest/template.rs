@@ -36,6 +36,11 @@ impl Template {
         Ok(Template { pieces: text.value.split(RANK).map(str::to_owned).collect(), place: text.place })
     }
 
+    /// The name as it was written, `{rank}` and all.
+    pub fn written(&self) -> String {
+        self.pieces.join(RANK)
+    }
+
     /// The name for one rank.
     pub fn for_rank(&self, rank: u32) -> String {
         self.pieces.join(&rank.to_string())
@@ -61,6 +66,7 @@ mod tests {
     fn the_rank_is_put_in_wherever_it_is_named() {
         let name = parse("out/{rank}/u-{rank}.npy").unwrap();
         assert_eq!(name.for_rank(12), "out/12/u-12.npy");
+        assert_eq!(name.written(), "out/{rank}/u-{rank}.npy");
         assert!(name.depends_on_rank());
         assert!(!parse("w.npy").unwrap().depends_on_rank());
     }

@@ -8,7 +8,7 @@ use super::Job;
 use super::env::RankEnv;
 use super::names::Symbols;
 use crate::codes;
-use crate::expr::Mention;
+use crate::expr::{Env as _, Mention};
 use crate::manifest::model::Watch;
 
 /// The buffers that a watched value reads, by place, each once.
@@ -66,6 +66,13 @@ pub(super) fn check_ranks(job: &Job<'_>) -> Vec<Diagnostic> {
             problems.push(error(text));
             continue;
         };
+        let there = job.env(rank);
+        watch.value.expr.mentions(&mut |mention, _| {
+            if let Mention::Name(name) = mention {
+                there.name(name); // a param that has no value is a fault now, not a missing value later
+            }
+        });
+        problems.append(&mut there.take_problems());
         let uses = graph.uses();
         for place in buffers(&job.symbols, watch) {
             let decl = &graph.buffers()[place];

@@ -1,60 +1,138 @@
 //! What buffers hold at first, and what feeds give them step by step.
 
+use std::fmt::Display;
 use std::path::Path;
 
-use squall_core::{BufferDecl, Code, Diagnostic, Feed, Label, Scalar};
+use squall_core::{
+    BufferDecl, BufferId, Code, Diagnostic, Feed, GroupError, Label, PlanGroup, Problems, Scalar, Span,
+    Upload,
+};
 
+use super::RunError;
 use crate::codes;
 use crate::expr::{Env, Mention, Value};
+use crate::files::init::InitError;
 use crate::files::{Array, ArrayFile, FileError, init, npy, random, safetensors, shard};
 use crate::manifest::model::{self, Init, Shard};
-use crate::manifest::place::Formula;
+use crate::manifest::place::{At, Formula};
 use crate::manifest::template::Template;
-use crate::resolve::{Job, WithIndex};
+use crate::resolve::{Job, RankEnv, WithIndex};
 
-type Made<T> = Result<T, Box<Diagnostic>>;
+type Made<T> = Result<T, Fault>;
 
-/// Makes the contents of one rank's buffers.
+/// Why a buffer's contents could not be made.
+enum Fault {
+    /// The manifest or a file is wrong; others may be too.
+    Refused(Box<Diagnostic>),
+    /// The run ends here.
+    Ended(Box<RunError>),
+}
+
+impl From<RunError> for Fault {
+    fn from(error: RunError) -> Fault {
+        Fault::Ended(Box::new(error))
+    }
+}
+
+impl From<GroupError> for Fault {
+    fn from(error: GroupError) -> Fault {
+        RunError::from(error).into()
+    }
+}
+
+/// Makes the contents of all ranks' buffers, one buffer of one rank at a time.
 pub(super) struct Contents<'a> {
     pub(super) job: &'a Job<'a>,
     /// Where the manifest's file names begin.
     pub(super) folder: &'a Path,
+    /// Asked now and then: whether to give up.
+    pub(super) stopped: &'a dyn Fn() -> bool,
 }
 
 impl Contents<'_> {
+    /// Gives every buffer of every rank its first contents, or its feed. Reports all that is wrong, not the first alone.
+    pub(super) fn fill(&self, group: &mut PlanGroup) -> Result<(), RunError> {
+        let mut problems: Vec<Diagnostic> = Vec::new();
+        for graph in &self.job.graphs {
+            for (place, used) in graph.uses().into_iter().enumerate() {
+                if !used || graph.buffers()[place].upload == Upload::Never {
+                    continue;
+                }
+                match self.give(graph.rank(), place, group, problems.is_empty()) {
+                    Ok(()) => {}
+                    Err(Fault::Refused(problem)) => problems.push(*problem),
+                    Err(Fault::Ended(error)) => return Err(*error),
+                }
+            }
+        }
+        if problems.is_empty() { Ok(()) } else { Err(Problems(problems).folded().into()) }
+    }
+
+    /// Makes one buffer's contents or feed, and hands them over if all went well so far.
+    fn give(&self, rank: u32, place: usize, group: &mut PlanGroup, well: bool) -> Made<()> {
+        if (self.stopped)() {
+            return Err(RunError::Interrupted.into());
+        }
+        let (declared, buffer) = (&self.job.manifest.buffers[place], BufferId(place as u32));
+        if let Some(feed) = &declared.feed {
+            let feed = self.feed(rank, place, &feed.value)?;
+            if well {
+                group.feed(rank, buffer, feed)?;
+            }
+        } else if let Some(init) = &declared.init {
+            let bytes = self.init(rank, place, init)?;
+            if well {
+                group.write_bytes(rank, buffer, &bytes)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The first contents of a buffer that has an `init`.
-    pub(super) fn init(&self, rank: u32, place: usize, init: &Init) -> Made<Vec<u8>> {
-        let decl = &self.job.graphs[rank as usize].buffers()[place];
+    fn init(&self, rank: u32, place: usize, init: &At<Init>) -> Made<Vec<u8>> {
         let env = self.job.env(rank);
-        let at = Spot { rank, decl, code: codes::CONTENTS };
+        let made = self.contents(&env, place, init);
+        match (made, env.take_problems().into_iter().next()) {
+            // An expression failed since a param in it did, which is the fault to tell.
+            (Err(Fault::Refused(_)), Some(cause)) => Err(Fault::Refused(Box::new(cause))),
+            (made, _) => made,
+        }
+    }
+
+    fn contents(&self, env: &RankEnv<'_>, place: usize, init: &At<Init>) -> Made<Vec<u8>> {
+        let rank = env.rank();
+        let decl = &self.job.graphs[rank as usize].buffers()[place];
+        let at = Spot { rank, decl, span: init.span, code: codes::CONTENTS };
         let seed = self.job.manifest.pipeline.seed.value;
         let stream = || random::Stream::new(seed, &decl.name, rank.into());
-        let number = |formula: &Formula| at.number(&env, formula);
-        match init {
+        let number = |formula: &Formula| at.number(env, formula);
+        match &init.value {
             Init::Fill(formula) if !mentions_index(formula) => {
-                init::fill(decl.dtype, decl.len(), number(formula)?).map_err(|e| at.error(formula, &e))
+                init::fill(decl.dtype, decl.len(), number(formula)?).map_err(|error| at.init(formula, error))
             }
             Init::Fill(formula) => init::fill_with(decl.dtype, decl.len(), |index| {
-                let env = WithIndex::new(&env, index);
-                at.number(&env, formula).map_err(Fault::Made)
+                if index.is_multiple_of(1 << 14) && (self.stopped)() {
+                    return Err(Filling::Fault(RunError::Interrupted.into()));
+                }
+                at.number(&WithIndex::new(env, index), formula).map_err(Filling::Fault)
             })
-            .map_err(|fault| match fault {
-                Fault::Made(problem) => problem,
-                Fault::Init(error) => at.error(formula, &error),
+            .map_err(|error| match error {
+                Filling::Fault(fault) => fault,
+                Filling::Init(error) => at.init(formula, error),
             }),
             Init::Values(formulas) => {
                 let values = formulas.iter().map(number).collect::<Made<Vec<Scalar>>>()?;
-                init::values(decl.dtype, decl.len(), &values).map_err(|e| at.whole(&e))
+                init::values(decl.dtype, decl.len(), &values).map_err(|error| at.whole(error))
             }
-            Init::Iota => init::iota(decl.dtype, decl.len()).map_err(|e| at.whole(&e)),
+            Init::Iota => init::iota(decl.dtype, decl.len()).map_err(|error| at.whole(error)),
             Init::Uniform { low, high } => {
                 random::uniform(decl.dtype, decl.len(), number(low)?, number(high)?, &stream())
-                    .map_err(|e| at.error(low, &e))
+                    .map_err(|error| at.init(low, error))
             }
             Init::Normal { mean, std } => {
                 let (mean_value, std_value) = (number(mean)?.as_f64(), number(std)?.as_f64());
                 random::normal(decl.dtype, decl.len(), mean_value, std_value, &stream())
-                    .map_err(|e| at.error(std, &e))
+                    .map_err(|error| at.init(std, error))
             }
             Init::Npy { file, shard } => {
                 let path = self.folder.join(file.for_rank(rank));
@@ -85,9 +163,8 @@ impl Contents<'_> {
                 Shard::Rows => {
                     let rows = self.rows(at.rank, array.shape());
                     let taken = with_rows(array.shape(), rows.end - rows.start);
-                    if taken != *decl.shape || array.dtype() != decl.dtype {
-                        // As a file of just these rows would be refused.
-                        array.require(decl.dtype, array.shape())?;
+                    array.require_dtype(decl.dtype)?;
+                    if taken != *decl.shape {
                         return Err(FileError::Shape {
                             file: self.folder.join(file.for_rank(at.rank)),
                             expected: decl.shape.to_vec(),
@@ -98,7 +175,7 @@ impl Contents<'_> {
                 }
             }
         });
-        read.map(|array| array.bytes).map_err(|error| at.file(file, &error))
+        read.map(|array| array.bytes).map_err(|error| at.file(file, error))
     }
 
     /// A rank's rows of an array of this shape.
@@ -108,9 +185,9 @@ impl Contents<'_> {
     }
 
     /// The feed of a buffer on a rank.
-    pub(super) fn feed(&self, rank: u32, place: usize, feed: &model::Feed) -> Made<Box<dyn Feed>> {
+    fn feed(&self, rank: u32, place: usize, feed: &model::Feed) -> Made<Box<dyn Feed>> {
         let decl = &self.job.graphs[rank as usize].buffers()[place];
-        let at = Spot { rank, decl, code: codes::DATA };
+        let at = Spot { rank, decl, span: Some(feed.file.place.span()), code: codes::DATA };
         let path = self.folder.join(feed.file.for_rank(rank));
         let read = npy::open(&path, decl.dtype).and_then(|mut array| {
             let rows = match feed.shard {
@@ -119,23 +196,22 @@ impl Contents<'_> {
             };
             // All but the first axis must be the buffer's.
             let batch = decl.shape.first().copied().unwrap_or(0);
-            array.require(decl.dtype, array.shape())?;
+            array.require_dtype(decl.dtype)?;
             if array.shape().is_empty() || with_rows(array.shape(), batch) != *decl.shape {
-                let expected =
-                    std::iter::once(rows.end - rows.start).chain(decl.shape.iter().skip(1).copied());
+                let all = array.shape().first().copied().unwrap_or(batch);
                 return Err(FileError::Shape {
                     file: path.clone(),
-                    expected: expected.collect(),
+                    expected: with_rows(&decl.shape, all),
                     found: array.shape().to_vec(),
                 });
             }
             array.read_rows(rows)
         });
-        let array = read.map_err(|error| at.file(&feed.file, &error))?;
+        let array = read.map_err(|error| at.file(&feed.file, error))?;
         if array.bytes.is_empty() && !decl.is_empty() {
-            let message = format!("the feed of `{}` has no rows for rank {rank}", decl.name);
+            let message = format!("buffer `{}`: `{}` has no rows for rank {rank}", decl.name, path.display());
             let label = Label::at(feed.file.place.span(), "").on_rank(rank);
-            return Err(Box::new(Diagnostic::error(codes::DATA, message, label)));
+            return Err(Fault::Refused(Box::new(Diagnostic::error(codes::DATA, message, label))));
         }
         Ok(Box::new(Rows { array }))
     }
@@ -170,14 +246,15 @@ impl Feed for Rows {
     }
 }
 
-enum Fault {
-    Made(Box<Diagnostic>),
-    Init(init::InitError),
+/// A fault of the expression that fills a buffer, or of a value that it makes.
+enum Filling {
+    Fault(Fault),
+    Init(InitError),
 }
 
-impl From<init::InitError> for Fault {
-    fn from(error: init::InitError) -> Fault {
-        Fault::Init(error)
+impl From<InitError> for Filling {
+    fn from(error: InitError) -> Filling {
+        Filling::Init(error)
     }
 }
 
@@ -185,6 +262,8 @@ impl From<init::InitError> for Fault {
 struct Spot<'a> {
     rank: u32,
     decl: &'a BufferDecl,
+    /// Where the contents are given.
+    span: Option<Span>,
     code: Code,
 }
 
@@ -194,38 +273,48 @@ impl Spot<'_> {
             Ok(Value::Int(int)) => Ok(Scalar::Int(int)),
             Ok(Value::Float(float)) => Ok(Scalar::Float(float)),
             Ok(other) => {
-                Err(self.error(formula, &format!("it is {}, and a number is needed", other.type_name())))
+                let problem = format!("it is {}, and a number is needed", other.type_name());
+                Err(self.refused(self.code, formula.place.span(), &problem))
             }
             Err(error) => {
                 let mut problem = error.diagnostic().unwrap_or_else(|| {
                     Diagnostic::error(self.code, error.to_string(), Label::at(error.span, ""))
                 });
                 problem.primary.rank = Some(self.rank);
-                Err(Box::new(problem))
+                Err(Fault::Refused(Box::new(problem)))
             }
         }
     }
 
-    fn error(&self, formula: &Formula, error: &dyn std::fmt::Display) -> Box<Diagnostic> {
-        let label = Label::at(formula.place.span(), "").on_rank(self.rank);
-        Box::new(Diagnostic::error(self.code, self.message(error), label))
+    fn init(&self, formula: &Formula, error: InitError) -> Fault {
+        self.made(Some(formula.place.span()), error)
     }
 
-    fn whole(&self, error: &dyn std::fmt::Display) -> Box<Diagnostic> {
-        Box::new(Diagnostic::error(
-            self.code,
-            self.message(error),
-            Label::at(self.decl.span, "").on_rank(self.rank),
-        ))
+    fn whole(&self, error: InitError) -> Fault {
+        self.made(self.span, error)
     }
 
-    fn file(&self, file: &Template, error: &FileError) -> Box<Diagnostic> {
-        let label = Label::at(file.place.span(), "").on_rank(self.rank);
-        Box::new(Diagnostic::error(codes::DATA, self.message(error), label))
+    fn made(&self, span: Option<Span>, error: InitError) -> Fault {
+        match error {
+            InitError::Memory { .. } => RunError::Environment(self.message(&error)).into(),
+            error => self.refused(self.code, span, &error),
+        }
     }
 
-    fn message(&self, error: &dyn std::fmt::Display) -> String {
-        format!("buffer `{}`: {error}", self.decl.name)
+    fn file(&self, file: &Template, error: FileError) -> Fault {
+        match error {
+            FileError::Memory { .. } => RunError::Environment(self.message(&error)).into(),
+            error => self.refused(codes::DATA, file.place.span(), &error),
+        }
+    }
+
+    fn refused(&self, code: Code, span: impl Into<Option<Span>>, problem: &dyn Display) -> Fault {
+        let label = Label::at(span, "").on_rank(self.rank);
+        Fault::Refused(Box::new(Diagnostic::error(code, self.message(problem), label)))
+    }
+
+    fn message(&self, problem: &dyn Display) -> String {
+        format!("buffer `{}`: {problem}", self.decl.name)
     }
 }
 

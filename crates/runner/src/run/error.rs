@@ -1,7 +1,8 @@
 //! Why a run ended early, and the exit status that says so.
 
-use squall_core::{DeviceError, Diagnostic, GroupError, Problems};
+use squall_core::{Code, DeviceError, Diagnostic, GroupError, Problems};
 
+use crate::codes;
 use crate::files::FileError;
 
 /// A run that did not come to its end.
@@ -14,6 +15,9 @@ pub enum RunError {
     /// The environment lacks something: a backend, a device, memory.
     #[error("{0}")]
     Environment(String),
+    /// It was stopped before, between or after its steps.
+    #[error("interrupted")]
+    Interrupted,
     /// The plan group failed, or was stopped.
     #[error(transparent)]
     Group(#[from] GroupError),
@@ -26,17 +30,28 @@ impl RunError {
     /// The process's exit status, as the README lists them.
     pub fn exit_status(&self) -> u8 {
         match self {
-            RunError::Refused(_) | RunError::Group(GroupError::Refused(_)) => 2,
+            RunError::Refused(_) => 2,
             RunError::Environment(_) => 4,
-            RunError::Group(GroupError::Bind {
-                error: DeviceError::OutOfMemory { .. } | DeviceError::Unsupported(_),
-                ..
-            }) => 4,
-            RunError::Group(GroupError::Transfer { error: DeviceError::OutOfMemory { .. }, .. }) => 4,
-            RunError::Group(GroupError::TimedOut { .. }) => 3,
-            RunError::Group(GroupError::Interrupted { .. }) => 130,
-            RunError::Group(_) | RunError::Output(_) => 1,
+            RunError::Interrupted => 130,
+            RunError::Group(error) => of_group(error),
+            RunError::Output(_) => 1,
         }
+    }
+
+    /// The code to report it under; the diagnostics of a refused job have their own.
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            RunError::Refused(_) => None,
+            RunError::Environment(_) => Some(codes::DEVICES),
+            RunError::Interrupted => Some(squall_core::codes::INTERRUPTED),
+            RunError::Group(error) => Some(error.code()),
+            RunError::Output(_) => Some(codes::OUTPUT),
+        }
+    }
+
+    /// Whether somebody stopped the run.
+    pub fn is_interrupt(&self) -> bool {
+        matches!(self, RunError::Interrupted | RunError::Group(GroupError::Interrupted { .. }))
     }
 
     /// The diagnostics, where the error has a place in the manifest.
@@ -49,6 +64,19 @@ impl RunError {
     }
 }
 
+fn of_group(error: &GroupError) -> u8 {
+    match error {
+        GroupError::Refused(_) => 2,
+        GroupError::TimedOut { .. } | GroupError::Bind { error: DeviceError::Deadline, .. } => 3,
+        // A library that cannot connect, a thread that cannot be had.
+        GroupError::Devices(_) => 4,
+        GroupError::Bind { error: DeviceError::OutOfMemory { .. } | DeviceError::Unsupported(_), .. } => 4,
+        GroupError::Transfer { error: DeviceError::OutOfMemory { .. }, .. } => 4,
+        GroupError::Interrupted { .. } => 130,
+        _ => 1,
+    }
+}
+
 impl From<Problems> for RunError {
     fn from(problems: Problems) -> RunError {
         RunError::Refused(problems)
@@ -58,5 +86,55 @@ impl From<Problems> for RunError {
 impl From<Vec<Diagnostic>> for RunError {
     fn from(problems: Vec<Diagnostic>) -> RunError {
         RunError::Refused(Problems(problems))
+    }
+}
+
+impl From<Diagnostic> for RunError {
+    fn from(problem: Diagnostic) -> RunError {
+        RunError::Refused(Problems(vec![problem]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use squall_core::Moment;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_of_end_has_its_status() {
+        let bind = |error| GroupError::Bind { rank: 0, device: "host:0".into(), task: None, error };
+        let memory = DeviceError::OutOfMemory { device: "host:0".into(), bytes: 1, message: String::new() };
+        let late = GroupError::TimedOut {
+            during: Moment::Step(0),
+            limit: Duration::from_secs(1),
+            report: Box::default(),
+        };
+        let failed = GroupError::Failed {
+            rank: 1,
+            task: None,
+            during: Moment::Step(0),
+            error: DeviceError::Failed("it broke".into()),
+            released: Box::default(),
+        };
+        for (error, status) in [
+            (RunError::Refused(Problems(Vec::new())), 2),
+            (RunError::Environment(String::new()), 4),
+            (RunError::Interrupted, 130),
+            (bind(memory).into(), 4),
+            (bind(DeviceError::Unsupported(String::new())).into(), 4),
+            (bind(DeviceError::Deadline).into(), 3),
+            (bind(DeviceError::Failed(String::new())).into(), 1),
+            (GroupError::Devices(String::new()).into(), 4),
+            (late.into(), 3),
+            (failed.into(), 1),
+            (GroupError::Interrupted { during: Moment::Setup, report: Box::default() }.into(), 130),
+            (GroupError::Aborted(String::new()).into(), 1),
+            (FileError::NoName { file: "out/".into() }.into(), 1),
+        ] {
+            assert_eq!(error.exit_status(), status, "{error:?}");
+        }
     }
 }

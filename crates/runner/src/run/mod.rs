@@ -4,19 +4,23 @@ mod contents;
 pub mod devices;
 mod error;
 mod outputs;
+mod summary;
 mod watch;
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use serde::Serialize;
-use squall_core::{BufferId, Diagnostic, Interrupt, Options, PlanGroup, Registry, Upload, verify};
+use squall_core::{Interrupt, Options, PlanGroup, Registry, verify};
 
 use crate::manifest::Manifest;
 use crate::manifest::devices::Devices;
-use crate::resolve::{Job, resolve};
+use crate::resolve::resolve;
+
+use self::contents::Contents;
+use self::outputs::Outputs;
 
 pub use error::RunError;
+pub use summary::{StepTimes, Summary};
 pub use watch::{Reading, Readings};
 
 /// What a run is asked for, beside the manifest.
@@ -32,7 +36,7 @@ pub struct Request<'a> {
     pub steps: Option<u64>,
 }
 
-/// What a run tells while it goes on.
+/// What a run tells while it goes on. All calls come from the thread that called [`run`].
 pub trait Watcher {
     /// The devices were chosen; something the user should know of the choice.
     fn note(&mut self, note: &str);
@@ -40,54 +44,43 @@ pub trait Watcher {
     fn begin(&mut self, steps: u64, interrupt: &Interrupt);
     /// Watched values were read.
     fn readings(&mut self, readings: &Readings);
-}
-
-/// How a run went: what `--json` prints.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Summary {
-    /// The pipeline's name.
-    pub pipeline: String,
-    /// Number of ranks.
-    pub world: u32,
-    /// Their devices, by rank.
-    pub devices: Vec<String>,
-    /// Steps run.
-    pub steps: u64,
-    /// From the first step's start to the last task's end.
-    pub elapsed_s: f64,
-    /// How long steps took, on the first rank; the last 16384 of them.
-    pub step_us: StepTimes,
-    /// Every watched value.
-    pub watched: Readings,
-    /// Files written, in the order of the manifest's buffers.
-    pub outputs: Vec<String>,
-}
-
-/// How long steps took, in microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct StepTimes {
-    /// Half of them took longer.
-    pub median: f64,
-    /// One in a hundred took longer.
-    pub p99: f64,
+    /// Whether the run is to be given up: asked between the pieces of work that no [`Interrupt`] reaches.
+    fn stopped(&self) -> bool {
+        false
+    }
 }
 
 /// Runs a manifest to its end.
+///
+/// # Errors
+/// See [`RunError`]. Files that the run was to write are then as they were, but for outputs that were already
+/// complete.
 pub fn run(
     registry: &Registry,
     request: &Request<'_>,
     watcher: &mut dyn Watcher,
 ) -> Result<Summary, RunError> {
+    match to_the_end(registry, request, watcher) {
+        // Whatever was going on, that it ended early is no fault of it.
+        Err(error) if watcher.stopped() && !error.is_interrupt() => Err(RunError::Interrupted),
+        result => result,
+    }
+}
+
+fn to_the_end(
+    registry: &Registry,
+    request: &Request<'_>,
+    watcher: &mut dyn Watcher,
+) -> Result<Summary, RunError> {
     let manifest = request.manifest;
-    let chosen = devices::choose(registry, request.devices.unwrap_or(&manifest.world.devices.value))?;
+    let chosen = devices::choose(registry, manifest, request.devices)?;
     if let Some(note) = &chosen.note {
         watcher.note(note);
     }
     let job = resolve(manifest, registry, chosen.indices.len() as u64, chosen.kind)?;
     let verified = verify(job.graphs.clone())?;
-    // All that can be wrong with files is found before a device is opened.
-    let outputs = outputs::Outputs::prepare(&job, request.folder)?;
-    let contents = contents::Contents { job: &job, folder: request.folder };
+    // A place that cannot be written costs no run.
+    let outputs = Outputs::prepare(&job, request.folder)?;
     let opened = chosen.open(registry)?;
     let pipeline = &manifest.pipeline;
     let options = Options::default()
@@ -95,7 +88,7 @@ pub fn run(
         .init_timeout(pipeline.init_timeout.value)
         .capture(pipeline.cuda_graph.value && opened.iter().all(|device| device.captures()));
     let mut group = PlanGroup::new(registry, verified, &opened, options)?;
-    fill(&job, &contents, &mut group)?;
+    Contents { job: &job, folder: request.folder, stopped: &|| watcher.stopped() }.fill(&mut group)?;
 
     let steps = request.steps.unwrap_or(pipeline.steps.value);
     watcher.begin(steps, &group.interrupt_handle());
@@ -114,57 +107,14 @@ pub fn run(
     let elapsed = start.elapsed();
     watch::read(&job, &mut group, done, true, &mut readings)?;
     watcher.readings(&readings);
-    let written = outputs.write(&job, &mut group)?;
     Ok(Summary {
-        pipeline: name(manifest),
+        pipeline: manifest.name().to_string(),
         world: job.world.size(),
         devices: chosen.names(),
         steps,
         elapsed_s: elapsed.as_secs_f64(),
-        step_us: step_times(group.step_times()),
+        step_us: StepTimes::of(group.step_times()),
         watched: readings,
-        outputs: written,
+        outputs: outputs.write(&mut group)?,
     })
-}
-
-/// The pipeline's name; `pipeline` where it has none.
-pub fn name(manifest: &Manifest) -> String {
-    manifest.pipeline.name.as_ref().map_or_else(|| "pipeline".to_string(), |name| name.value.clone())
-}
-
-/// Gives every buffer of every rank its first contents, or its feed. Reports all that is wrong, not the first alone.
-fn fill(job: &Job<'_>, contents: &contents::Contents<'_>, group: &mut PlanGroup) -> Result<(), RunError> {
-    let mut problems: Vec<Diagnostic> = Vec::new();
-    for graph in &job.graphs {
-        for (place, used) in graph.uses().into_iter().enumerate() {
-            let declared = &job.manifest.buffers[place];
-            if !used || graph.buffers()[place].upload == Upload::Never {
-                continue;
-            }
-            let (rank, buffer) = (graph.rank(), BufferId(place as u32));
-            if let Some(feed) = &declared.feed {
-                match contents.feed(rank, place, &feed.value) {
-                    Ok(feed) if problems.is_empty() => group.feed(rank, buffer, feed)?,
-                    Ok(_) => {}
-                    Err(problem) => problems.push(*problem),
-                }
-            } else if let Some(init) = &declared.init {
-                match contents.init(rank, place, &init.value) {
-                    Ok(bytes) if problems.is_empty() => group.write_bytes(rank, buffer, &bytes)?,
-                    Ok(_) => {}
-                    Err(problem) => problems.push(*problem),
-                }
-            }
-        }
-    }
-    if problems.is_empty() { Ok(()) } else { Err(squall_core::Problems(problems).folded().into()) }
-}
-
-fn step_times(mut nanoseconds: Vec<u64>) -> StepTimes {
-    nanoseconds.sort_unstable();
-    let at = |part: f64| {
-        let index = ((nanoseconds.len() as f64 * part) as usize).min(nanoseconds.len().saturating_sub(1));
-        nanoseconds.get(index).map_or(0.0, |&time| Duration::from_nanos(time).as_secs_f64() * 1e6)
-    };
-    StepTimes { median: at(0.5), p99: at(0.99) }
 }

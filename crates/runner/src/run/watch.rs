@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use squall_core::{BufferId, GroupError, PlanGroup, with_element};
+use squall_core::element::Exact;
+use squall_core::{BufferId, Element, GroupError, PlanGroup, with_element};
 
 use crate::expr::{Env, Lookup, Member, Value};
+
 use crate::manifest::model::{Watch, WatchEvery};
 use crate::resolve::{Job, RankEnv, watched_buffers, watched_rank};
 
@@ -59,23 +61,28 @@ pub(super) fn read(
             });
             values.push((decl.name.to_string(), value));
         }
-        let env = job.env(rank);
-        // A value that is not finite, or a division by a zero of the data, is a result too: it is shown as none.
-        let value =
-            watch.value.eval(&Watched { env: &env, values: &values }).ok().and_then(|value| value.as_f64());
-        let reading = Reading { step: done, rank, value: value.filter(|value| value.is_finite()) };
+        let reading = Reading { step: done, rank, value: shown(watch, &job.env(rank), &values) };
         readings.entry(watch.name.value.clone()).or_default().push(reading);
     }
     Ok(())
 }
 
-/// An element as a value of the expression language: integers exact where they fit.
-fn number<T: squall_core::Element>(element: T) -> Value {
-    let value = squall_core::element::to_f64(element);
-    if T::DTYPE.is_float() {
-        return Value::Float(value);
+/// What the expression comes to. A value that is not finite, or a division by a zero of the data, is a result too: it is
+/// shown as none. A condition is 1 or 0.
+fn shown(watch: &Watch, env: &RankEnv<'_>, values: &[(String, Value)]) -> Option<f64> {
+    let value = match watch.value.eval(&Watched { env, values }).ok()? {
+        Value::Bool(holds) => f64::from(u8::from(holds)),
+        value => value.as_f64()?,
+    };
+    value.is_finite().then_some(value)
+}
+
+/// An element as a value of the expression language: integers exact where they fit, which of `u64` not all do.
+fn number(element: impl Element) -> Value {
+    match element.to_exact() {
+        Exact::Int(int) => i64::try_from(int).map_or(Value::Float(int as f64), Value::Int),
+        Exact::Float(float) => Value::Float(float),
     }
-    Value::Int(value as i64)
 }
 
 /// A rank's surroundings with the values of one-element buffers.
@@ -98,5 +105,35 @@ impl Env for Watched<'_> {
 
     fn buffer_len(&self, name: &str) -> Lookup<i64> {
         self.env.buffer_len(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_exact_as_long_as_they_fit() {
+        assert_eq!(number((1_i64 << 53) + 1), Value::Int((1 << 53) + 1));
+        assert_eq!(number(i64::MIN), Value::Int(i64::MIN));
+        assert_eq!(number(i64::MAX as u64), Value::Int(i64::MAX));
+        assert_eq!(number(u64::MAX), Value::Float(18446744073709551615.0));
+        assert_eq!(number(1.5_f32), Value::Float(1.5));
+    }
+
+    #[test]
+    fn steps_stop_where_a_value_is_due() {
+        let watch = |every| {
+            let text = format!("manifest = 1\n[[watch]]\nname = \"w\"\nvalue = \"1\"\nevery = {every}\n");
+            crate::manifest::parse(&text).unwrap().0.watches.remove(0)
+        };
+        let watches = [watch("3"), watch("5"), watch("\"end\"")];
+        let mut stops = Vec::new();
+        while stops.last() != Some(&16) {
+            let done = stops.last().copied().unwrap_or(0);
+            stops.push(done + until_due(&watches, done, 16 - done));
+        }
+        assert_eq!(stops, [3, 5, 6, 9, 10, 12, 15, 16]);
+        assert_eq!(until_due(&watches[2..], 4, 12), 12);
     }
 }

@@ -2,10 +2,14 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use squall_core::world::MAX_WORLD;
 use squall_runner::manifest::devices::Devices;
 
 /// Multi-GPU pipelines from a manifest: verified before they run.
+///
+/// Exit status: 0 done; 1 a run failed; 2 the manifest, the command line or a named file is wrong, or verification
+/// refused it; 3 a deadline passed; 4 the environment lacks something that the run needs; 130 interrupted.
 #[derive(Debug, Parser)]
 #[command(name = "squall", version, max_term_width = 110)]
 pub(crate) struct Cli {
@@ -20,6 +24,12 @@ pub(crate) enum Verb {
     Run(RunArgs),
     /// Parse, resolve and verify a manifest for any world size, without any device.
     Check(CheckArgs),
+    /// Tell what each rank will do, in order, with sizes, grids, peers and bytes.
+    Plan(PlanArgs),
+    /// List what this build offers, with signatures and the grid each kernel wants.
+    List(ListArgs),
+    /// Tell what was found on this machine, and what to install; exits 0 whatever is missing.
+    Doctor,
 }
 
 /// A manifest, and what may be set in it from outside.
@@ -28,7 +38,7 @@ pub(crate) struct ManifestArgs {
     /// The manifest.
     #[arg(value_name = "MANIFEST.toml")]
     pub(crate) manifest: PathBuf,
-    /// Set a param, as `n=8192` or `n=64Mi`; may be given several times.
+    /// Set a param, as `n=8192`, `n=64Mi` or `counts=[1,2]`; may be given several times, and of one param the last counts.
     #[arg(long = "set", value_name = "PARAM=VALUE")]
     pub(crate) set: Vec<String>,
     /// The devices, one a rank: `auto`, `host:0..4`, `cuda`, `cuda:1,cuda:0`.
@@ -42,7 +52,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) manifest: ManifestArgs,
     /// Steps to run, in place of the manifest's.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) steps: Option<u64>,
     /// Print one JSON object on standard output, and nothing else there.
     #[arg(long)]
@@ -54,16 +64,55 @@ pub(crate) struct RunArgs {
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) manifest: ManifestArgs,
-    /// Number of ranks, in place of the devices' number.
-    #[arg(long, value_name = "N")]
-    pub(crate) world: Option<u64>,
+    #[command(flatten)]
+    pub(crate) world: WorldArg,
     /// Treat warnings as errors.
     #[arg(long)]
     pub(crate) deny_warnings: bool,
 }
 
+/// `squall plan`.
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    #[command(flatten)]
+    pub(crate) manifest: ManifestArgs,
+    #[command(flatten)]
+    pub(crate) world: WorldArg,
+    /// Tell of this rank alone.
+    #[arg(long, value_name = "R")]
+    pub(crate) rank: Option<u32>,
+}
+
+/// The number of ranks, for verbs that need no device.
+#[derive(Debug, Args)]
+pub(crate) struct WorldArg {
+    /// Number of ranks, in place of the devices' number.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=u64::from(MAX_WORLD)))]
+    pub(crate) world: Option<u64>,
+}
+
+/// `squall list`.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// What to list; everything if left out.
+    pub(crate) what: Option<Listing>,
+}
+
+/// What can be listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Listing {
+    /// Kernels, each with its parameters and the grid it wants.
+    Kernels,
+    /// Ops, each with its parameters and who serves it on which devices.
+    Ops,
+    /// Kinds of devices.
+    Devices,
+    /// Plugins.
+    Plugins,
+}
+
 fn parse_devices(text: &str) -> Result<Devices, String> {
-    Devices::parse(text).map_err(|error| match error.help {
+    Devices::parse_list(text).map_err(|error| match error.help {
         Some(help) => format!("{}; {help}", error.message),
         None => error.message,
     })

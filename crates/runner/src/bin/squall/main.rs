@@ -2,8 +2,14 @@
 
 mod args;
 mod check;
+mod doctor;
+mod list;
 mod output;
+mod plan;
+mod progress;
 mod run;
+mod signals;
+mod source;
 
 use std::process::ExitCode;
 
@@ -23,6 +29,9 @@ fn main() -> ExitCode {
         Ok(registry) => match cli.verb {
             Verb::Run(args) => run::run(&registry, &args),
             Verb::Check(args) => check::check(&registry, &args),
+            Verb::Plan(args) => plan::plan(&registry, &args),
+            Verb::List(args) => list::list(&registry, args.what),
+            Verb::Doctor => doctor::doctor(&registry),
         },
         Err(duplicate) => output::fail(2, &duplicate.to_string()),
     };

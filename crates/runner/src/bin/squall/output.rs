@@ -1,19 +1,12 @@
 //! What squall prints: results to standard output, all else to standard error.
 
-use std::io::{IsTerminal as _, Write as _};
-use std::path::Path;
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
 
-use squall_core::Diagnostic;
+use squall_core::{Code, Diagnostic};
 use squall_runner::render::{self, Color};
 
-/// A manifest's text, for drawing diagnostics over it.
-pub(crate) struct Source<'a> {
-    pub(crate) path: &'a Path,
-    pub(crate) text: &'a str,
-}
-
-/// Draws diagnostics on standard error.
-pub(crate) fn diagnostics(source: &Source<'_>, diagnostics: &[Diagnostic]) {
+/// Draws diagnostics on standard error, over the text they are about; `name` is what to call that.
+pub(crate) fn diagnostics(name: &str, text: &str, diagnostics: &[Diagnostic]) {
     if diagnostics.is_empty() {
         return;
     }
@@ -22,7 +15,7 @@ pub(crate) fn diagnostics(source: &Source<'_>, diagnostics: &[Diagnostic]) {
     } else {
         Color::Never
     };
-    let drawn = render::render(diagnostics, &source.path.display().to_string(), source.text, color);
+    let drawn = render::render(diagnostics, name, text, color);
     let summary = render::summary(diagnostics).unwrap_or_default();
     // A reader that went away is no reason to fail differently.
     let _ = writeln!(std::io::stderr(), "{drawn}{summary}");
@@ -30,7 +23,13 @@ pub(crate) fn diagnostics(source: &Source<'_>, diagnostics: &[Diagnostic]) {
 
 /// Says why squall ends, and gives the status back.
 pub(crate) fn fail(status: u8, message: &str) -> u8 {
-    let _ = writeln!(std::io::stderr(), "error: {message}");
+    fail_with(None, status, message)
+}
+
+/// As [`fail`], under a code.
+pub(crate) fn fail_with(code: Option<Code>, status: u8, message: &str) -> u8 {
+    let code = code.map(|code| format!("[{code}]")).unwrap_or_default();
+    let _ = writeln!(std::io::stderr(), "error{code}: {message}");
     status
 }
 
@@ -39,9 +38,13 @@ pub(crate) fn note(message: &str) {
     let _ = writeln!(std::io::stderr(), "note: {message}");
 }
 
-/// Prints a line of the result. A reader that went away ends the process as it does other programs.
-pub(crate) fn line(text: &str) {
-    if writeln!(std::io::stdout(), "{text}").is_err() {
-        std::process::exit(1);
+/// Prints a result, and gives the status. A reader that has seen enough and went away is well served.
+pub(crate) fn result(text: &str) -> u8 {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            fail(1, &format!("cannot write to standard output: {error}"))
+        }
+        _ => 0,
     }
 }

@@ -1,0 +1,21 @@
+//! `squall plan`: what each rank will do.
+
+use squall_core::Registry;
+
+use crate::args::PlanArgs;
+use crate::output;
+use crate::source::Source;
+
+pub(crate) fn plan(registry: &Registry, args: &PlanArgs) -> u8 {
+    plan_or_status(registry, args).unwrap_or_else(|status| status)
+}
+
+fn plan_or_status(registry: &Registry, args: &PlanArgs) -> Result<u8, u8> {
+    let source = Source::load(&args.manifest)?;
+    let (job, verified) = source.verified(registry, args.world.world)?;
+    if let Some(rank) = args.rank.filter(|rank| *rank >= job.world.size()) {
+        let message = format!("there is no rank {rank}: the world has {} ranks", job.world.size());
+        return Err(output::fail(2, &message));
+    }
+    Ok(output::result(&squall_runner::plan::describe(&job, &verified, args.rank)))
+}

@@ -1,0 +1,52 @@
+//! Ctrl-C and termination: the first asks the run to stop, the second ends the process.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use squall_core::Interrupt;
+
+/// Whether somebody wants the run to stop, and how to stop it.
+#[derive(Clone, Default)]
+pub(crate) struct Stop(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    wanted: AtomicBool,
+    running: Mutex<Option<Interrupt>>,
+}
+
+impl Stop {
+    /// From here on, SIGINT, SIGTERM and SIGHUP want the run to stop. A second one ends the process at once; outputs
+    /// are whole or absent even then, but a temporary file may stay.
+    pub(crate) fn on_signals() -> Stop {
+        let stop = Stop::default();
+        let wanted = stop.clone();
+        // Fails only where a handler was set before; a signal then ends the process, as it does by default.
+        let _ = ctrlc::set_handler(move || wanted.want());
+        stop
+    }
+
+    fn want(&self) {
+        if self.0.wanted.swap(true, Ordering::AcqRel) {
+            std::process::exit(130);
+        }
+        if let Some(running) = &*self.0.running.lock().unwrap_or_else(PoisonError::into_inner) {
+            running.interrupt();
+        }
+    }
+
+    /// Whether the run is to stop.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.0.wanted.load(Ordering::Acquire)
+    }
+
+    /// From here on this stops the run.
+    pub(crate) fn through(&self, interrupt: &Interrupt) {
+        let mut running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: a signal comes either before this look or after the handle is there.
+        if self.is_wanted() {
+            interrupt.interrupt();
+        }
+        *running = Some(interrupt.clone());
+    }
+}

@@ -1,0 +1,87 @@
+//! The manifest that a verb is about, read and set from the command line.
+
+use std::path::Path;
+
+use squall_core::{Diagnostic, Registry, Verified, verify};
+use squall_runner::files::read_manifest;
+use squall_runner::manifest::{self, Manifest};
+use squall_runner::resolve::{Job, resolve};
+use squall_runner::run::RunError;
+use squall_runner::run::devices;
+
+use crate::args::ManifestArgs;
+use crate::output;
+
+/// A manifest with its text.
+pub(crate) struct Source<'a> {
+    args: &'a ManifestArgs,
+    text: String,
+    pub(crate) manifest: Manifest,
+    pub(crate) warnings: Vec<Diagnostic>,
+}
+
+impl<'a> Source<'a> {
+    /// Reads the manifest and sets what `--set` says. Warnings are printed; so is what is wrong, and its exit status
+    /// returned.
+    pub(crate) fn load(args: &'a ManifestArgs) -> Result<Source<'a>, u8> {
+        let name = args.manifest.display().to_string();
+        let bytes = read_manifest(&args.manifest).map_err(|error| output::fail(2, &error.to_string()))?;
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let (mut manifest, warnings) = manifest::parse_bytes(&bytes).map_err(|problems| {
+            output::diagnostics(&name, &text, &problems);
+            2
+        })?;
+        output::diagnostics(&name, &text, &warnings);
+        for assignment in &args.set {
+            manifest.set(assignment).map_err(|problem| {
+                output::diagnostics("--set", assignment, &[*problem]);
+                2
+            })?;
+        }
+        Ok(Source { args, text, manifest, warnings })
+    }
+
+    /// The manifest's name, as the user gave it.
+    pub(crate) fn name(&self) -> String {
+        self.args.manifest.display().to_string()
+    }
+
+    /// The folder that file names in the manifest are relative to.
+    pub(crate) fn folder(&self) -> &'a Path {
+        self.args.manifest.parent().unwrap_or(Path::new(""))
+    }
+
+    /// Prints what is wrong, over the manifest where it has a place there; returns its exit status.
+    pub(crate) fn fail(&self, error: &RunError) -> u8 {
+        let Some(diagnostics) = error.diagnostics() else {
+            return output::fail_with(error.code(), error.exit_status(), &error.to_string());
+        };
+        output::diagnostics(&self.name(), &self.text, &diagnostics);
+        if !self.args.set.is_empty() {
+            output::note(&format!("set on the command line: {}", self.args.set.join(", ")));
+        }
+        error.exit_status()
+    }
+
+    /// Resolves and verifies the manifest for `world` ranks, or as many as its devices make, without asking for any
+    /// device. What is wrong is printed, and its exit status returned.
+    pub(crate) fn verified(
+        &self,
+        registry: &Registry,
+        world: Option<u64>,
+    ) -> Result<(Job<'_>, Verified), u8> {
+        let chosen = devices::world(&self.manifest, self.args.devices.as_ref());
+        let (kind, listed) = chosen.map_err(|error| self.fail(&error))?;
+        // What `run` does with `auto` where there are no GPUs.
+        let world = world.or(listed).or((kind == "host").then_some(1));
+        let world = world.ok_or_else(|| {
+            let message =
+                format!("how many {kind} devices there are is known to the machine alone; give `--world N`");
+            output::fail(2, &message)
+        })?;
+        let fail = |problems: squall_core::Problems| self.fail(&problems.into());
+        let job = resolve(&self.manifest, registry, world, kind).map_err(fail)?;
+        let verified = verify(job.graphs.clone()).map_err(fail)?;
+        Ok((job, verified))
+    }
+}

@@ -1,0 +1,268 @@
+//! What each rank will do, in words: `squall plan`.
+//!
+//! Ranks of which the very same is to be said are told of once, as a class. A rank's own number is therefore never said
+//! within a class: other ranks are named, which are the same for all ranks of a class.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use squall_core::graph::{Body, Node, OpTask};
+use squall_core::{
+    Arg, BufferDecl, BufferRange, CommId, Description, Download, Grid, Mode, ParamDef, ParamKind, Phase,
+    TaskGraph, Upload, Verified, World,
+};
+
+use crate::files::Shape;
+use crate::manifest::model::SaveRanks;
+use crate::resolve::Job;
+
+/// The plan of a job: of all ranks, or of one.
+pub fn describe(job: &Job<'_>, verified: &Verified, only: Option<u32>) -> String {
+    let (world, steps) = (job.world.size(), job.manifest.pipeline.steps.value);
+    let kind = job.graphs.first().map_or("", TaskGraph::device);
+    let mut text = format!(
+        "{}: {} on {kind} devices, {}, plan {:032x}\n",
+        job.manifest.name(),
+        count(u64::from(world), "rank"),
+        count(steps, "step"),
+        verified.plan_hash()
+    );
+    for (ranks, of_rank) in classes(job, only) {
+        let _ = write!(text, "\n{}\n{of_rank}", numbers(&ranks));
+    }
+    text
+}
+
+/// What is to be said of ranks, each text with all of its ranks; in the order of their first ranks.
+fn classes(job: &Job<'_>, only: Option<u32>) -> Vec<(Vec<u32>, String)> {
+    let mut index: HashMap<String, usize> = HashMap::new();
+    let mut classes: Vec<(Vec<u32>, String)> = Vec::new();
+    for graph in job.graphs.iter().filter(|graph| only.is_none_or(|rank| rank == graph.rank())) {
+        let text = rank(job, graph);
+        match index.get(&text) {
+            Some(&class) => classes[class].0.push(graph.rank()),
+            None => {
+                index.insert(text.clone(), classes.len());
+                classes.push((vec![graph.rank()], text));
+            }
+        }
+    }
+    classes
+}
+
+/// `rank 3`, `ranks 0, 2..5`: ends are excluded, as in devices.
+fn numbers(ranks: &[u32]) -> String {
+    let runs: Vec<String> = ranks
+        .chunk_by(|a, b| a + 1 == *b)
+        .map(|run| match run {
+            [first, .., last] => format!("{first}..{}", last + 1),
+            run => run.iter().map(u32::to_string).collect(),
+        })
+        .collect();
+    format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, runs.join(", "))
+}
+
+fn rank(job: &Job<'_>, graph: &TaskGraph) -> String {
+    let uses = graph.uses();
+    let held: Vec<usize> = (0..graph.buffers().len()).filter(|&place| uses[place]).collect();
+    // A sum of sizes that each fit 63 bits may not.
+    let memory: u128 = held.iter().map(|&place| u128::from(graph.buffers()[place].bytes())).sum();
+    let mut text = format!("  memory: {memory} bytes in {}\n", count(held.len() as u64, "buffer"));
+    for place in held {
+        buffer(&mut text, job, graph, place);
+    }
+    for (phase, name) in [(Phase::Setup, "setup"), (Phase::Step, "step"), (Phase::Finish, "finish")] {
+        let tasks = graph.tasks(phase);
+        if tasks.is_empty() {
+            continue;
+        }
+        let sent: u128 = tasks.iter().flat_map(|node| node.ops()).map(|op| sent(graph, op)).sum();
+        let _ = writeln!(text, "  {name}: {}, {sent} bytes sent", count(tasks.len() as u64, "task"));
+        for node in tasks {
+            task(&mut text, graph, node);
+        }
+    }
+    text
+}
+
+fn buffer(text: &mut String, job: &Job<'_>, graph: &TaskGraph, place: usize) {
+    let decl = &graph.buffers()[place];
+    let mut notes = vec![format!("{}: {}", decl.name, array(decl.dtype.name(), &decl.shape, decl.bytes()))];
+    match decl.upload {
+        Upload::Never => {}
+        Upload::First => notes.push("uploaded before the first step".to_string()),
+        Upload::Every => notes.push("uploaded in every step".to_string()),
+    }
+    if decl.download == Download::Every {
+        notes.push("downloaded in every step".to_string());
+    }
+    if let Some(save) = &job.manifest.buffers[place].save {
+        let env = job.env(graph.rank());
+        let writes = match &save.value.ranks {
+            SaveRanks::Each | SaveRanks::Gather => true,
+            SaveRanks::One(rank) => env.int(rank) == Some(graph.rank().into()),
+        };
+        let how = if matches!(save.value.ranks, SaveRanks::Gather) { "gathered in" } else { "saved to" };
+        if writes {
+            notes.push(format!("{how} `{}`", save.value.file.written()));
+        }
+    }
+    let _ = writeln!(text, "    {}", notes.join(", "));
+}
+
+fn task(text: &mut String, graph: &TaskGraph, node: &Node) {
+    let name = &node.origin.name;
+    match &node.body {
+        Body::Kernel(task) => {
+            let _ = writeln!(text, "    {name}: kernel `{}` on {}", task.kernel.name, grid(&task.grid));
+            for (param, arg) in task.kernel.params.iter().zip(&task.args) {
+                // The kernel's own word: an in-place form is described as one access of two parameters.
+                let mode = match param.kind {
+                    ParamKind::Buffer(mode, _) => Some(mode),
+                    _ => Some(Mode::Read),
+                };
+                argument(text, graph, CommId::WORLD, "      ", param, arg, mode);
+            }
+        }
+        Body::Ops { ops, group: false } => {
+            for one in ops {
+                let _ = writeln!(text, "    {name}: {}", op_head(graph.world(), graph.rank(), one));
+                op_args(text, graph, one, "      ");
+            }
+        }
+        Body::Ops { ops, group: true } => {
+            let _ = writeln!(text, "    {name}: group of {}", count(ops.len() as u64, "op"));
+            for one in ops {
+                let head = op_head(graph.world(), graph.rank(), one);
+                let _ = writeln!(text, "      {}: {head}", one.origin.name);
+                op_args(text, graph, one, "        ");
+            }
+        }
+    }
+}
+
+fn op_head(world: &World, rank: u32, task: &OpTask) -> String {
+    let head = format!("op `{}` by {}", task.op.name(), task.op.library());
+    match world.part(task.comm, rank) {
+        Some(part) if task.comm != CommId::WORLD => {
+            let members: Vec<String> = part.members.iter().map(u32::to_string).collect();
+            format!("{head} in `{}`, world ranks {}", world.name(task.comm), members.join(", "))
+        }
+        _ => head,
+    }
+}
+
+fn op_args(text: &mut String, graph: &TaskGraph, task: &OpTask, indent: &str) {
+    for (param, arg) in task.op.params().iter().zip(&task.args) {
+        let mode = touched(&task.description, param.name);
+        argument(text, graph, task.comm, indent, param, arg, mode);
+    }
+}
+
+/// What a task does with an argument on this rank; `None` if it leaves it alone.
+fn touched(description: &Description, param: &str) -> Option<Mode> {
+    let modes =
+        || description.accesses.iter().filter(|access| access.param == param).map(|access| access.mode);
+    match (modes().any(Mode::reads), modes().any(Mode::writes)) {
+        (true, true) => Some(Mode::ReadWrite),
+        (true, false) => Some(Mode::Read),
+        (false, true) => Some(Mode::Write),
+        (false, false) => None,
+    }
+}
+
+fn argument(
+    text: &mut String,
+    graph: &TaskGraph,
+    comm: CommId,
+    indent: &str,
+    param: &ParamDef,
+    arg: &Arg,
+    mode: Option<Mode>,
+) {
+    let value = match (arg, param.kind) {
+        (Arg::Absent, _) => return,
+        (Arg::Buffer(range), _) => {
+            let mode = mode.map_or("untouched", Mode::name);
+            format!("{}, {mode}", named_range(graph.buffers(), range))
+        }
+        (Arg::Scalar(number), _) => number.to_string(),
+        (Arg::Size(size), _) => size.to_string(),
+        (Arg::Word(index), ParamKind::Word(words)) => {
+            words.get(*index as usize).copied().unwrap_or("?").to_string()
+        }
+        (Arg::Word(index), _) => index.to_string(),
+        (Arg::Flag(flag), _) => flag.to_string(),
+        (Arg::Rank(rank), _) => match graph.world().part(comm, graph.rank()) {
+            Some(part) if comm != CommId::WORLD => match part.members.get(*rank as usize) {
+                Some(of_world) => format!("{rank} (world rank {of_world})"),
+                None => rank.to_string(),
+            },
+            _ => rank.to_string(),
+        },
+        (Arg::List(list), _) => format!("{list:?}"),
+    };
+    let _ = writeln!(text, "{indent}{} = {value}", param.name);
+}
+
+/// A range, with the buffer's name and the first of its elements unless it is the whole.
+fn named_range(buffers: &[BufferDecl], range: &BufferRange) -> String {
+    let bytes = range.len().saturating_mul(range.dtype.size());
+    let what = array(range.dtype.name(), &range.shape, bytes);
+    match buffers.get(range.buffer.0 as usize) {
+        Some(decl) if range.offset == 0 && range.len() == decl.len() => format!("{}: {what}", decl.name),
+        Some(decl) => format!("{} from element {}: {what}", decl.name, range.offset),
+        None => what,
+    }
+}
+
+fn array(dtype: &str, shape: &[u64], bytes: u64) -> String {
+    format!("{dtype} {}, {bytes} bytes", Shape(shape))
+}
+
+/// `4096 threads, 16 blocks of 256`; `64 x 32 threads, 4 x 2 blocks of 16 x 16`.
+fn grid(grid: &Grid) -> String {
+    let (threads, blocks, block) =
+        (grid.threads(), grid.blocks().map(u64::from), grid.block().map(u64::from));
+    // Axes behind the last that is longer than 1 say nothing.
+    let axes = (1..=3).rev().find(|&axes| threads[axes - 1] > 1 || block[axes - 1] > 1).unwrap_or(1);
+    let dims = |lengths: [u64; 3]| lengths[..axes].iter().map(u64::to_string).collect::<Vec<_>>().join(" x ");
+    format!("{} threads, {} blocks of {}", dims(threads), dims(blocks), dims(block))
+}
+
+/// Bytes that a rank gives to others in an op: of the elements that the op reads here. What a library moves for them may
+/// be more, or less where ranks share memory.
+fn sent(graph: &TaskGraph, task: &OpTask) -> u128 {
+    if graph.world().part(task.comm, graph.rank()).is_none_or(|part| part.size() < 2) {
+        return 0;
+    }
+    let read = task.description.accesses.iter().filter(|access| access.mode.reads());
+    read.map(|access| {
+        let size = graph.buffers().get(access.buffer.0 as usize).map_or(0, |decl| decl.dtype.size());
+        u128::from(access.range.end - access.range.start) * u128::from(size)
+    })
+    .sum()
+}
+
+fn count(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_runs() {
+        assert_eq!(numbers(&[3]), "rank 3");
+        assert_eq!(numbers(&[0, 2, 3, 4, 9, 10]), "ranks 0, 2..5, 9..11");
+    }
+
+    #[test]
+    fn grids_have_as_many_axes_as_they_need() {
+        let words = |threads, block| grid(&Grid::new(threads, block).unwrap());
+        assert_eq!(words([4096, 1, 1], [256, 1, 1]), "4096 threads, 16 blocks of 256");
+        assert_eq!(words([64, 20, 1], [16, 16, 1]), "64 x 20 threads, 4 x 2 blocks of 16 x 16");
+        assert_eq!(words([1, 1, 1], [1, 1, 1]), "1 threads, 1 blocks of 1");
+    }
+}

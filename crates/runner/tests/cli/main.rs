@@ -1,0 +1,28 @@
+//! The command `squall` as its users meet it: the real binary, each time in a temporary folder of its own.
+//!
+//! | module | asks |
+//! |---|---|
+//! | [`harness`] | (folders, files, runs of the binary and what they said) |
+//! | [`statuses`] | which exit status each kind of end has, and where what is printed goes |
+//! | [`refusals`] | what is said of manifests and command lines that cannot be |
+//! | [`set`] | `--set` |
+//! | [`data`] | data files that are missing, wrong, or no files |
+//! | [`outputs`] | outputs: before the first step, whole or not at all, never over an input |
+//! | [`running`] | steps, feeds, watched values, the summary, the progress bar |
+//! | [`signals`] | Ctrl-C and termination, at every time |
+//! | [`lists`] | `list` and `doctor`; exactly which kernels and ops are linked |
+//! | [`plans`] | `plan` |
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests panic as tests do")]
+
+mod data;
+mod harness;
+mod lists;
+mod outputs;
+mod plans;
+mod refusals;
+mod running;
+mod set;
+mod signals;
+mod statuses;

@@ -1,0 +1,99 @@
+//! `plan`.
+
+use std::path::Path;
+
+use crate::harness::Folder;
+
+/// What `plan` says, without the plan's hash.
+fn plan(folder: &Folder, args: &[&str]) -> String {
+    let plan = folder.squall(&[&["plan"], args].concat()).done().out;
+    let (before, hash) = plan.split_once(", plan ").unwrap();
+    assert!(hash[..32].bytes().all(|digit| digit.is_ascii_hexdigit()), "{plan}");
+    format!("{before}, plan [hash]{}", &hash[32..])
+}
+
+#[test]
+fn ranks_that_do_the_same_are_one_class() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../examples/average-gradients/average-gradients.toml")
+        .canonicalize()
+        .unwrap();
+    insta::assert_snapshot!(plan(&Folder::new(), &[example.to_str().unwrap(), "--world", "4"]));
+}
+
+/// Rows and columns of 2 x 3 ranks, a group, a root, all three phases.
+const GRID: &str = r#"manifest = 1
+[pipeline]
+name = "grid"
+steps = 10
+[params]
+width = 3
+[world]
+devices = "host:0..6"
+[communicator.row]
+color = "rank / width"
+[communicator.col]
+color = "rank % width"
+[buffer.u]
+dtype = "f32"
+shape = [3, 8]
+init = { fill = "rank" }
+save = { npy = "out/u.npy", gather = true }
+[buffer.total]
+dtype = "f64"
+shape = [1]
+init = { fill = 1 }
+download = "every"
+save = { npy = "out/total.npy", rank = 0 }
+[buffer.scale]
+dtype = "f32"
+shape = [1]
+init = { fill = 0.5 }
+upload = "every"
+[[setup]]
+name = "same"
+op = "broadcast"
+args = { buffer = "u", root = 2, comm = "row" }
+[[task]]
+name = "shrink"
+kernel = "scale"
+args = { data = "u[1]", factor = "scale" }
+grid = { threads = 8, block = 32 }
+[[task]]
+name = "swap-halves"
+group = [
+  { op = "send", args = { buffer = "u[1]", peer = "1 - rank / 3", comm = "col" } },
+  { op = "recv", args = { buffer = "u[2]", peer = "1 - rank / 3", comm = "col" } },
+]
+[[task]]
+name = "nobody"
+group = []
+[[finish]]
+name = "clear"
+kernel = "fill"
+args = { dst = "total", value = 0 }
+grid = { threads = 1, block = 1 }
+when = "rank == 0"
+"#;
+
+#[test]
+fn communicators_groups_and_phases_are_told() {
+    let folder = Folder::with(GRID);
+    insta::assert_snapshot!(plan(&folder, &["m.toml", "--rank", "4"]));
+    let all = plan(&folder, &["m.toml"]);
+    let classes: Vec<&str> = all.lines().filter(|line| line.starts_with("rank")).collect();
+    // In its col each rank has another partner; rank 0 has more to do.
+    assert_eq!(classes, ["rank 0", "rank 1", "rank 2", "rank 3", "rank 4", "rank 5"]);
+}
+
+#[test]
+fn ranks_that_differ_are_told_apart() {
+    let edges = crate::harness::scaled("init = { fill = 1 }")
+        .replace("threads = 4", "threads = \"4 + rank % 4 / 3\"");
+    let folder = Folder::with(&edges);
+    let all = plan(&folder, &["m.toml", "--world", "9"]);
+    let classes: Vec<&str> = all.lines().filter(|line| line.starts_with("rank")).collect();
+    assert_eq!(classes, ["ranks 0..3, 4..7, 8", "ranks 3, 7"]);
+    let one = plan(&folder, &["m.toml", "--world", "9", "--rank", "7"]);
+    assert!(one.contains("\nrank 7\n") && one.contains("5 threads, 2 blocks of 4"), "{one}");
+}
