@@ -40,4 +40,13 @@ codes! {
     DEADLOCK = "E0227": "ranks wait for each other in a cycle";
     UNDEFINED = "E0228": "ranks finish only if members of a group progress apart, which is undefined";
     REFUSED = "E0301": "a library refused an argument when it saw it bound";
+    BIND = "E0302": "a rank could not be bound to its device";
+    DEVICES = "E0303": "the devices do not fit the task graphs";
+    NO_CONTENTS = "E0304": "a buffer that the host uploads was given no contents";
+    BUFFER = "E0305": "a buffer is not there, or has another size or dtype";
+    FAILED = "E0401": "a rank failed while it ran";
+    TIMED_OUT = "E0402": "a deadline passed";
+    INTERRUPTED = "E0403": "the run was stopped from outside";
+    ABORTED = "E0404": "the group was aborted before and runs nothing more";
+    TRANSFER = "E0405": "a buffer could not be written or read";
 }

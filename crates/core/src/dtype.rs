@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use half::{bf16, f16};
+use crate::element::{Exact, ValueError};
 
 /// The type of a buffer's elements. The names are those of manifests and of NumPy's short forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -103,9 +103,16 @@ impl FromStr for DType {
 pub trait Element: bytemuck::Pod + Send + Sync + fmt::Debug + PartialEq + sealed::Sealed {
     /// The dtype this type stands for.
     const DTYPE: DType;
+    /// The element for a value, rounded once; errs with the reason that there is none.
+    fn from_exact(value: Exact) -> Result<Self, ValueError>;
+    /// The element nearest to a value, whatever it is: fractions are cut, and what is beyond saturates, for floats at
+    /// an infinity.
+    fn nearest(value: Exact) -> Self;
+    /// The element's value, exactly.
+    fn to_exact(self) -> Exact;
 }
 
-mod sealed {
+pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
@@ -122,19 +129,6 @@ macro_rules! with_element {
             $($crate::DType::$name => { type $T = $crate::elements::$rust; $body })*
         }
     };
-}
-
-macro_rules! elements {
-    ($($rust:ty => $dtype:ident),* $(,)?) => {
-        $(
-            impl sealed::Sealed for $rust {}
-            impl Element for $rust { const DTYPE: DType = DType::$dtype; }
-        )*
-    };
-}
-
-elements! {
-    f16 => F16, bf16 => Bf16, f32 => F32, f64 => F64, i8 => I8, u8 => U8, i32 => I32, u32 => U32, i64 => I64, u64 => U64,
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::codes;
 use crate::device::DeviceError;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Code, Diagnostic};
 
 /// All that was found wrong with a job, in one report.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +54,16 @@ pub enum GroupError {
     /// A buffer was read or written that is not there, or with the wrong size or dtype.
     #[error("{0}")]
     Buffer(String),
+    /// A buffer could not be written or read.
+    #[error("buffer `{buffer}` on rank {rank}: {error}")]
+    Transfer {
+        /// The rank.
+        rank: u32,
+        /// The buffer.
+        buffer: String,
+        /// Why.
+        error: DeviceError,
+    },
     /// A buffer that the host uploads was never given contents.
     #[error("buffer `{buffer}` on rank {rank} was given no contents before the first step")]
     NoContents {
@@ -62,50 +73,89 @@ pub enum GroupError {
         buffer: String,
     },
     /// A rank failed, and the group was aborted.
-    #[error("rank {rank} failed in {}: {error}{}", place(task.as_deref(), *step), also(released))]
+    #[error("rank {rank} failed in {}{during}: {error}{}", of(task.as_deref()), released.lead("; "))]
     Failed {
         /// The first rank to fail.
         rank: u32,
         /// The task it was in.
         task: Option<String>,
-        /// The step, counted from 0.
-        step: u64,
+        /// When.
+        during: Moment,
         /// Why.
         error: DeviceError,
         /// Where the other ranks stood; they were released, or are leaked.
         released: Box<Report>,
     },
     /// A deadline passed, and the group was aborted.
-    #[error("{what} took longer than {limit:?}: {report}")]
+    #[error("{during} took longer than {limit:?}{}", report.lead(": "))]
     TimedOut {
-        /// What took too long: `step 3`, `setup`, `finish`, `binding`.
-        what: String,
+        /// What took too long.
+        during: Moment,
         /// The limit.
         limit: Duration,
         /// Where every rank stood.
         report: Box<Report>,
     },
     /// The group was aborted by request.
-    #[error("interrupted in step {step}")]
+    #[error("interrupted in {during}{}", report.leak.map(|leak| format!("; {leak}")).unwrap_or_default())]
     Interrupted {
-        /// The step, counted from 0.
-        step: u64,
+        /// When.
+        during: Moment,
+        /// Where every rank stood.
+        report: Box<Report>,
     },
     /// The group was aborted before, and runs nothing more.
     #[error("the group was aborted: {0}")]
     Aborted(String),
 }
 
-fn place(task: Option<&str>, step: u64) -> String {
-    match task {
-        Some(task) => format!("task `{task}` of step {step}"),
-        None => format!("step {step}"),
+impl GroupError {
+    /// The code to report it under.
+    pub fn code(&self) -> Code {
+        match self {
+            GroupError::Devices(_) => codes::DEVICES,
+            GroupError::Bind { .. } => codes::BIND,
+            GroupError::Refused(diagnostic) => diagnostic.code,
+            GroupError::Buffer(_) => codes::BUFFER,
+            GroupError::Transfer { .. } => codes::TRANSFER,
+            GroupError::NoContents { .. } => codes::NO_CONTENTS,
+            GroupError::Failed { .. } => codes::FAILED,
+            GroupError::TimedOut { .. } => codes::TIMED_OUT,
+            GroupError::Interrupted { .. } => codes::INTERRUPTED,
+            GroupError::Aborted(_) => codes::ABORTED,
+        }
     }
 }
 
-fn also(report: &Report) -> String {
-    let text = report.to_string();
-    if text.is_empty() { text } else { format!("; {text}") }
+/// What a group was doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// It made the ranks ready.
+    Binding,
+    /// It gave a buffer its contents, or took them.
+    Transfer,
+    /// It ran the tasks before the first step.
+    Setup,
+    /// It ran this step, counted from 0.
+    Step(u64),
+    /// It ran the tasks after the last step.
+    Finish,
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Moment::Binding => write!(f, "binding"),
+            Moment::Transfer => write!(f, "a transfer"),
+            Moment::Setup => write!(f, "setup"),
+            Moment::Step(step) => write!(f, "step {step}"),
+            Moment::Finish => write!(f, "finish"),
+        }
+    }
+}
+
+fn of(task: Option<&str>) -> String {
+    task.map(|task| format!("task `{task}` of ")).unwrap_or_default()
 }
 
 /// Where a rank stood when the group was aborted.
@@ -130,7 +180,9 @@ pub enum Found {
     Idle,
     /// Waiting for others; released by the abort.
     Waiting,
-    /// Busy with work of its own, which it finished after the abort: it kept the others waiting.
+    /// Busy with work of its own when another rank failed; it finished it.
+    Busy,
+    /// Busy with work of its own when the deadline passed, so that it kept the others waiting; it finished it.
     Late,
     /// Still busy after the second period; its thread is leaked.
     Stuck,
@@ -156,36 +208,66 @@ pub struct Leak {
     pub bytes: u64,
 }
 
+impl Report {
+    /// The report after `lead`; nothing if it says nothing.
+    fn lead(&self, lead: &str) -> String {
+        let text = self.to_string();
+        if text.is_empty() { text } else { format!("{lead}{text}") }
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Who kept the others waiting comes first.
-        let say =
-            [(Found::Stuck, "is still running"), (Found::Late, "was late in"), (Found::Waiting, "waited in")];
         let mut first = true;
-        for (found, verb) in say {
-            for rank in self.ranks.iter().filter(|r| r.found == found) {
-                write!(f, "{}rank {} {verb} ", if first { "" } else { "; " }, rank.rank)?;
-                first = false;
-                match &rank.running {
-                    Some(task) => write!(f, "`{task}`")?,
-                    None => write!(f, "its step")?,
-                }
-                match &rank.finished {
-                    Some(task) => write!(f, " (last finished `{task}`, step {})", rank.steps)?,
-                    None => write!(f, " (step {})", rank.steps)?,
-                }
+        let mut separate = |f: &mut fmt::Formatter<'_>| {
+            let first = std::mem::replace(&mut first, false);
+            if first { Ok(()) } else { write!(f, "; ") }
+        };
+        // Who kept the others waiting comes first.
+        for found in [Found::Stuck, Found::Late, Found::Busy, Found::Waiting] {
+            for rank in self.ranks.iter().filter(|rank| rank.found == found) {
+                separate(f)?;
+                write!(f, "{rank}")?;
             }
         }
-        if let Some(leak) = self.leak {
-            write!(
-                f,
-                "; {} rank thread{} and {} buffers ({} bytes) are leaked, and the group is unusable",
-                leak.threads,
-                if leak.threads == 1 { "" } else { "s" },
-                leak.buffers,
-                leak.bytes
-            )?;
+        if let Some(leak) = &self.leak {
+            separate(f)?;
+            write!(f, "{leak}")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = match self.found {
+            Found::Idle => return write!(f, "rank {} was at its end", self.rank),
+            Found::Waiting => "waited in",
+            Found::Busy => "was busy in",
+            Found::Late => "was late in",
+            Found::Stuck => "has not returned from",
+        };
+        write!(f, "rank {} {verb} ", self.rank)?;
+        match &self.running {
+            Some(task) => write!(f, "`{task}`")?,
+            None => return write!(f, "its work"),
+        }
+        match &self.finished {
+            Some(task) => write!(f, " (last finished `{task}`, after {} steps)", self.steps),
+            None => write!(f, " (its first task, after {} steps)", self.steps),
+        }
+    }
+}
+
+impl fmt::Display for Leak {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Leak { threads, buffers, bytes } = self;
+        let plural = |n: usize| if n == 1 { "" } else { "s" };
+        write!(
+            f,
+            "{threads} rank thread{} and {buffers} buffer{} ({bytes} bytes) are leaked, and the group is unusable",
+            plural(*threads),
+            plural(*buffers)
+        )
     }
 }

@@ -56,7 +56,7 @@ pub use device::{
 };
 pub use diagnostic::{Code, Diagnostic, Label, Severity, Span};
 pub use dtype::{DType, Element};
-pub use error::{GroupError, Problems};
+pub use error::{GroupError, Moment, Problems};
 pub use graph::{ArgValue, GraphBuilder, GroupSpec, KernelSpec, OpSpec, Origin, Phase, TaskGraph, TaskSpec};
 pub use grid::{Grid, GridError};
 pub use group::{Interrupt, Options, PlanGroup, Steps};

@@ -60,6 +60,8 @@ pub(crate) struct ExecutionPlan {
     device: Arc<dyn Device>,
     graph: TaskGraph,
     capture: bool,
+    /// The task that is being enqueued, by its index in its phase.
+    at: Option<usize>,
 }
 
 impl ExecutionPlan {
@@ -100,6 +102,7 @@ impl ExecutionPlan {
             device,
             graph,
             capture,
+            at: None,
         })
     }
 
@@ -190,29 +193,49 @@ impl ExecutionPlan {
     /// Runs a phase once; `step` counts steps from 0. Allocates nothing but at the one capture.
     pub(crate) fn run(&mut self, phase: Phase, step: u64) -> Result<(), TaskError> {
         let transfer = |error| TaskError { task: None, error };
+        self.at = None;
+        self.stream.mark(0).map_err(transfer)?;
         if phase == Phase::Step {
-            self.stream.mark(0).map_err(transfer)?;
-            for input in &mut self.inputs {
-                if let (Some(feed), Some(out)) = (&mut input.feed, input.staging.host()) {
-                    feed.fill(step, out).map_err(|message| transfer(DeviceError::Failed(message)))?;
-                }
-                if let Some(memory) = &self.memory[input.buffer] {
-                    // SAFETY: both are this plan's and equally long; the staging is written only between steps
-                    // that the stream has finished.
-                    unsafe { self.stream.copy(memory.ptr(), input.staging.ptr(), memory.bytes()) }
-                        .map_err(transfer)?;
-                }
-            }
+            self.upload(step).map_err(transfer)?;
         }
         self.tasks(phase, step)?;
+        self.at = None;
         // Tasks of the finish may change what the last step left.
         if phase != Phase::Setup {
-            for output in &self.outputs {
-                if let Some(memory) = &self.memory[output.buffer] {
-                    // SAFETY: as above; the staging is read only after the stream has finished.
-                    unsafe { self.stream.copy(output.staging.ptr(), memory.ptr(), memory.bytes()) }
-                        .map_err(transfer)?;
-                }
+            self.download().map_err(transfer)?;
+        }
+        Ok(())
+    }
+
+    /// The task that is being enqueued, for whoever catches a panic.
+    pub(crate) fn at(&self) -> Option<usize> {
+        self.at
+    }
+
+    fn upload(&mut self, step: u64) -> Result<(), DeviceError> {
+        if self.inputs.iter().any(|input| input.feed.is_some()) {
+            // The step before may still be reading the staging.
+            self.stream.wait(None)?;
+        }
+        for input in &mut self.inputs {
+            if let (Some(feed), Some(out)) = (&mut input.feed, input.staging.host()) {
+                feed.fill(step, out).map_err(DeviceError::Failed)?;
+            }
+            if let Some(memory) = &self.memory[input.buffer] {
+                // SAFETY: both are this plan's and equally long; the staging is written only by a feed, above, and
+                // between runs.
+                unsafe { self.stream.copy(memory.ptr(), input.staging.ptr(), memory.bytes()) }?;
+            }
+        }
+        Ok(())
+    }
+
+    fn download(&mut self) -> Result<(), DeviceError> {
+        for output in &self.outputs {
+            if let Some(memory) = &self.memory[output.buffer] {
+                // SAFETY: both are this plan's and equally long; the staging is read only after the stream has
+                // finished.
+                unsafe { self.stream.copy(output.staging.ptr(), memory.ptr(), memory.bytes()) }?;
             }
         }
         Ok(())
@@ -231,7 +254,7 @@ impl ExecutionPlan {
                 let unsupported =
                     || whole(DeviceError::Unsupported("the stream does not capture".to_string()));
                 stream.capture().ok_or_else(unsupported)?.begin().map_err(whole)?;
-                let recorded = enqueue(works, stream);
+                let recorded = enqueue(works, stream, &mut self.at);
                 // Ended in any case: a stream left capturing could not even be waited for.
                 let captured = stream.capture().ok_or_else(unsupported)?.end();
                 recorded?;
@@ -241,7 +264,7 @@ impl ExecutionPlan {
                 return replayed;
             }
         }
-        enqueue(works, stream)
+        enqueue(works, stream, &mut self.at)
     }
 
     /// Waits for all that was enqueued.
@@ -257,6 +280,7 @@ impl ExecutionPlan {
     pub(crate) fn write(&mut self, buffer: usize, bytes: &[u8]) -> Result<(), DeviceError> {
         if let Some(input) = self.inputs.iter_mut().find(|input| input.buffer == buffer) {
             fill(&mut *input.staging, bytes)?;
+            input.feed = None;
         }
         let Some(memory) = self.memory.get(buffer).and_then(Option::as_ref) else { return Ok(()) };
         let mut staging = self.device.alloc_staging(memory.bytes())?;
@@ -307,8 +331,13 @@ fn call<'a>(graph: &'a TaskGraph, task: &'a OpTask, values: &'a [Arg<BoundRange>
     OpCall { op: task.op, task: &task.origin.name, comm: task.comm, args }
 }
 
-fn enqueue(works: &mut [Box<dyn Work>], stream: &mut dyn Stream) -> Result<(), TaskError> {
+fn enqueue(
+    works: &mut [Box<dyn Work>],
+    stream: &mut dyn Stream,
+    now: &mut Option<usize>,
+) -> Result<(), TaskError> {
     for (index, work) in works.iter_mut().enumerate() {
+        *now = Some(index);
         let at = |error| TaskError { task: Some(index), error };
         work.enqueue(stream).map_err(at)?;
         stream.mark(index as u64 + 1).map_err(at)?;

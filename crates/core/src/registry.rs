@@ -1,8 +1,9 @@
 //! What this build offers: backends, libraries, kernels and ops, gathered from what is linked.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::device::Backend;
+use crate::device::{Backend, Device, DeviceError};
 use crate::kernel::KernelDef;
 use crate::library_op::{Library, LibraryOp};
 use crate::ops::CONTRACTS;
@@ -207,6 +208,12 @@ impl Registry {
         self.backends.get(kind).map(|e| e.item)
     }
 
+    /// Opens device `index` of that kind.
+    pub fn open(&self, kind: &str, index: u32) -> Result<Arc<dyn Device>, DeviceError> {
+        let missing = || DeviceError::Unsupported(format!("this build has no `{kind}` backend"));
+        self.backend(kind).ok_or_else(missing)?.open(index)
+    }
+
     /// The library of that name on that kind of device, if it needs communicators.
     pub fn library(&self, name: &str, device: &str) -> Option<&'static dyn Library> {
         self.libraries.values().map(|e| e.item).find(|l| l.name() == name && l.device() == device)
@@ -249,13 +256,18 @@ impl Registry {
         device: &str,
         library: Option<&str>,
     ) -> Result<&'static dyn LibraryOp, OpLookup> {
-        if self.contract(name).is_none() {
-            return Err(OpLookup::Unknown(name.to_string()));
-        }
-        let serving: Vec<_> =
-            self.ops().map(|(op, _)| op).filter(|op| op.name() == name && op.device() == device).collect();
+        let ops: &BTreeMap<(&str, &str, &str), _> = &self.ops;
+        let serving: Vec<&'static dyn LibraryOp> = ops
+            .range((name, device, "")..)
+            .take_while(|((op, on, _), _)| (*op, *on) == (name, device))
+            .map(|(_, entry)| entry.item)
+            .collect();
         if serving.is_empty() {
-            return Err(OpLookup::Unserved { op: name.to_string(), device: device.to_string() });
+            let (op, device) = (name.to_string(), device.to_string());
+            return Err(match self.contract(name) {
+                Some(_) => OpLookup::Unserved { op, device },
+                None => OpLookup::Unknown(op),
+            });
         }
         let wanted = library.or_else(|| self.backend(device).map(Backend::default_library));
         if let Some(op) = serving.iter().find(|op| Some(op.library()) == wanted) {

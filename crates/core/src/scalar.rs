@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use half::{bf16, f16};
-
 use crate::dtype::{DType, Element};
+use crate::with_element;
 
 /// A number as an argument: exact integers stay integers until their dtype is known.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,72 +26,21 @@ impl Scalar {
     /// Whether `dtype` can hold the number: an integer dtype takes whole numbers in its range, a float dtype
     /// takes any number that does not round to infinity.
     pub fn fits(self, dtype: DType) -> bool {
-        let whole = match self {
-            Scalar::Int(i) => i128::from(i),
-            // Beyond 2^64 no integer dtype fits, and the cast is exact for every whole number below.
-            Scalar::Float(f) if f.fract() == 0.0 && f.abs() < 1.9e19 => f as i128,
-            Scalar::Float(_) => return dtype.is_float() && self.float_fits(dtype),
-        };
-        let (low, high) = match dtype {
-            DType::I8 => (i128::from(i8::MIN), i128::from(i8::MAX)),
-            DType::U8 => (0, i128::from(u8::MAX)),
-            DType::I32 => (i128::from(i32::MIN), i128::from(i32::MAX)),
-            DType::U32 => (0, i128::from(u32::MAX)),
-            DType::I64 => (i128::from(i64::MIN), i128::from(i64::MAX)),
-            DType::U64 => (0, i128::from(u64::MAX)),
-            DType::F16 | DType::Bf16 | DType::F32 | DType::F64 => return self.float_fits(dtype),
-        };
-        (low..=high).contains(&whole)
+        with_element!(dtype, T => T::from_exact(self.into()).is_ok())
     }
 
-    fn float_fits(self, dtype: DType) -> bool {
-        let value = self.as_f64();
-        // A NaN or an infinity that was asked for is representable; a finite number must stay finite.
-        !value.is_finite()
-            || match dtype {
-                DType::F16 => f16::from_f64(value).is_finite(),
-                DType::Bf16 => bf16::from_f64(value).is_finite(),
-                DType::F32 => (value as f32).is_finite(),
-                _ => true,
-            }
-    }
-
-    /// The number as an element of type `T`. Call after [`Scalar::fits`]; what does not fit saturates.
+    /// The number as an element of type `T`, rounded once. Call after [`Scalar::fits`]; what does not fit saturates.
     pub fn to<T: Element>(self) -> T {
-        let mut bytes = [0u8; 8];
-        let size = self.write(T::DTYPE, &mut bytes);
-        bytemuck::pod_read_unaligned(&bytes[..size])
+        T::nearest(self.into())
     }
 
     /// Writes the number as an element of `dtype` in native byte order; returns the element's size in bytes.
     pub fn write(self, dtype: DType, out: &mut [u8; 8]) -> usize {
-        fn put<const N: usize>(out: &mut [u8; 8], bytes: [u8; N]) -> usize {
-            out[..N].copy_from_slice(&bytes);
-            N
-        }
-        macro_rules! integer {
-            ($t:ty) => {
-                match self {
-                    Scalar::Int(i) => put(
-                        out,
-                        <$t>::try_from(i).unwrap_or(if i < 0 { <$t>::MIN } else { <$t>::MAX }).to_ne_bytes(),
-                    ),
-                    Scalar::Float(f) => put(out, (f as $t).to_ne_bytes()),
-                }
-            };
-        }
-        match dtype {
-            DType::F16 => put(out, f16::from_f64(self.as_f64()).to_ne_bytes()),
-            DType::Bf16 => put(out, bf16::from_f64(self.as_f64()).to_ne_bytes()),
-            DType::F32 => put(out, (self.as_f64() as f32).to_ne_bytes()),
-            DType::F64 => put(out, self.as_f64().to_ne_bytes()),
-            DType::I8 => integer!(i8),
-            DType::U8 => integer!(u8),
-            DType::I32 => integer!(i32),
-            DType::U32 => integer!(u32),
-            DType::I64 => integer!(i64),
-            DType::U64 => integer!(u64),
-        }
+        with_element!(dtype, T => {
+            let element: T = self.to();
+            out[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&element));
+            size_of::<T>()
+        })
     }
 }
 
@@ -119,6 +67,8 @@ impl fmt::Display for Scalar {
 
 #[cfg(test)]
 mod tests {
+    use half::{bf16, f16};
+
     use super::*;
 
     #[test]
@@ -139,5 +89,29 @@ mod tests {
         assert_eq!(Scalar::Float(0.1).to::<f32>(), 0.1f32);
         assert_eq!(Scalar::Int(3).to::<bf16>(), bf16::from_f32(3.0));
         assert_eq!(Scalar::Int(i64::MAX).to::<i64>(), i64::MAX);
+        assert_eq!(Scalar::Int(-1).to::<u8>(), 0);
+    }
+
+    /// Two roundings can differ from one: here the first, to `f64` or `f32`, would make a tie of what is none.
+    #[test]
+    fn numbers_are_rounded_once() {
+        let tie = (1i64 << 60) + (1 << 36);
+        assert_eq!(Scalar::Int(tie).to::<f32>(), 2f32.powi(60));
+        assert_eq!(Scalar::Int(tie + 1).to::<f32>(), 2f32.powi(60) + 2f32.powi(37));
+        let above_tie = Scalar::Float(1.0 + 2f64.powi(-11) + 2f64.powi(-40));
+        assert_eq!(above_tie.to::<f16>(), f16::from_f32(1.0 + 2f32.powi(-10)));
+        assert!(!Scalar::Float(65520.0).fits(DType::F16) && Scalar::Float(65519.999999).fits(DType::F16));
+    }
+
+    #[test]
+    fn writes_the_element_it_converts_to() {
+        for &dtype in DType::ALL {
+            let mut out = [0u8; 8];
+            let size = Scalar::Int(100).write(dtype, &mut out);
+            with_element!(dtype, T => {
+                assert_eq!(size, size_of::<T>());
+                assert_eq!(bytemuck::pod_read_unaligned::<T>(&out[..size]), Scalar::Int(100).to::<T>());
+            });
+        }
     }
 }

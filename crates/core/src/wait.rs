@@ -1,8 +1,10 @@
 //! How threads of a plan group wait for each other: polling first, asleep later.
 //!
 //! Between two steps, and between the ranks of a host collective, the other thread is mostly a microsecond away, and a
-//! sleep costs fifty. So a wait polls, with a CPU pause while all running threads have a core, and giving the core up
-//! otherwise; after `SQUALL_SPIN_US` (default 1000) it sleeps. The cost: an idle group burns a core for that long.
+//! sleep costs fifty. So a wait polls: with a CPU pause for a microsecond if all running threads have a core, and then,
+//! or otherwise at once, giving the core up between looks, since another process may have taken the other thread's core,
+//! and then that thread needs this one (a pause alone costs a time slice, some milliseconds). After `SQUALL_SPIN_US`
+//! (default 1000) it sleeps. The cost: an idle group burns a core for that long.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
@@ -18,6 +20,8 @@ pub struct Running(());
 impl Running {
     /// Counts this thread until the guard is dropped.
     pub fn enter() -> Running {
+        // Read here rather than in a first wait, which may be within a step: reading allocates.
+        limits();
         RUNNING.fetch_add(1, Ordering::Relaxed);
         Running(())
     }
@@ -40,7 +44,7 @@ pub struct Gate {
     wake: Condvar,
 }
 
-/// How long a core is kept without giving others a chance to run on it.
+/// How long a wait keeps its core to itself.
 const ALONE: Duration = Duration::from_micros(1);
 
 impl Gate {
@@ -67,7 +71,6 @@ impl Gate {
                     }
                 }
             }
-            // Among other processes, too, the thread waited for may need this core: nobody just misses it for long.
             if RUNNING.load(Ordering::Relaxed) > cores || now - start >= ALONE {
                 std::thread::yield_now();
                 if ready() {

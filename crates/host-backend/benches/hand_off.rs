@@ -2,7 +2,11 @@
 //! ranks, one by one (`execute`) and queued (`execute_many`); and the processor time an idle group burns.
 //!
 //! `cargo bench -p squall-host-backend --bench hand_off`
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark prints, and may stop where it stands")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a benchmark prints, and may stop where it stands"
+)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -115,7 +115,7 @@ dtype = "f32"
 shape = [3, 4]
 init = { iota = true }
 
-[buffer.column]
+[buffer.side]
 dtype = "f32"
 shape = [3, 1]
 init = { fill = 0 }
@@ -123,7 +123,7 @@ download = "last"
 
 [[task]]
 kernel = "copy_2d"
-args = { src = "u", dst = "column", rows = 3, cols = 1, src_at = 2 }
+args = { src = "u", dst = "side", rows = 3, cols = 1, src_at = 2 }
 grid = { threads = [1, 3], block = [1, 32] }
 "#
     ),

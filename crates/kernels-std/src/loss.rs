@@ -55,7 +55,8 @@ impl<'a> Labels<'a> {
 ///
 /// `loss` is the mean over the rows that are counted, and 0 when none is. A row that is left out has a gradient
 /// of zero. A label at or beyond the number of classes fails the rank before anything is written. A NaN or a
-/// positive infinity among a row's logits makes the loss and the row's gradient NaN.
+/// positive infinity among a row's logits, or nothing but negative ones, makes the loss and the row's gradient
+/// NaN.
 pub static SOFTMAX_CROSS_ENTROPY: KernelDef = KernelDef {
     name: "softmax_cross_entropy",
     summary: "loss[0] = the mean of -ln softmax(logits[r])[labels[r]]; grad = its gradient at logits",

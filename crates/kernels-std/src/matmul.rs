@@ -123,7 +123,8 @@ fn check(args: &Args<'_>, a: [&str; 2], b: [&str; 2]) -> Result<(), ArgError> {
     holds_matrix(args, "c", ["m", "n"])
 }
 
-/// Rows, columns and terms that are worked on together: what is packed of both factors stays in the cache.
+/// Rows, columns and terms that are worked on together. A tile of each factor and one of sums lie on the stack
+/// and stay in the cache: 96 KiB at most.
 const TILE: usize = 64;
 /// Rows and columns whose sums stay in registers: with 16 bytes each, four for `f32` and eight for `f64`.
 const ROWS: usize = 2;
@@ -162,10 +163,10 @@ impl<T: Number> Factor<'_, T> {
 fn product<T: Number>(call: &HostCall<'_>, a_transposed: bool, b_transposed: bool) -> Result<(), String> {
     let (m, k, n) = (call.size("m"), call.size("k"), call.size("n"));
     let (rows, cols) = (m.min(call.launched()[1]), n.min(call.launched()[0]));
-    let (a_steps, b_steps) =
-        (if a_transposed { (1, m) } else { (k, 1) }, if b_transposed { (k, 1) } else { (1, n) });
-    let a = Factor::<T> { cells: call.cells("a")?, lane_step: a_steps.0, depth_step: a_steps.1 };
-    let b = Factor::<T> { cells: call.cells("b")?, lane_step: b_steps.0, depth_step: b_steps.1 };
+    let (lane_step, depth_step) = if a_transposed { (1, m) } else { (k, 1) };
+    let a = Factor::<T> { cells: call.cells("a")?, lane_step, depth_step };
+    let (lane_step, depth_step) = if b_transposed { (k, 1) } else { (1, n) };
+    let b = Factor::<T> { cells: call.cells("b")?, lane_step, depth_step };
     let c = call.cells::<T>("c")?;
 
     let mut a_panels = [[T::Wide::ZERO; ROWS]; TILE / ROWS * TILE];

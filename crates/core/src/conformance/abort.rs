@@ -98,5 +98,5 @@ pub(super) fn any_moment(target: &Target<'_>) -> Outcome {
         });
         outcome.map_err(|error| format!("world {size}, aborted after {pause:?}: {error}"))?;
     }
-    healthy(target, target.ranks())
+    healthy(target, target.ranks)
 }

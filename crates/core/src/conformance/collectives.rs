@@ -22,7 +22,7 @@ struct Trial {
     seed: u64,
 }
 
-/// Elements of an in-place range's or an argument's surroundings that must stay as they were.
+/// Elements after an argument that must stay as they were.
 const GUARD: u64 = 33;
 const COUNTS: &[u64] = &[0, 1, 2, 3, 5, 15, 16, 17, 63, 64, 65, 130, 1000, 4099];
 
@@ -141,32 +141,35 @@ fn run(trial: &Trial, rank: &mut Rank<'_>) -> Outcome {
     Ok(())
 }
 
-/// All dtypes and reductions, in both forms, in every world.
+/// All dtypes and reductions that the op takes, in both forms, in every world.
 fn all(op: &'static str, target: &Target<'_>) -> Outcome {
-    for world in target.worlds(1) {
-        let reductions = if reduces(op) { ReduceOp::ALL } else { &[ReduceOp::Sum] };
-        let forms: &[bool] = if op == "all_to_all" { &[false] } else { &[false, true] };
-        let mut random = Random::new(u64::from(world));
+    let needs = target.op(op)?.needs();
+    let reductions = if reduces(op) { needs.reductions } else { &[ReduceOp::Sum] };
+    let forms: &[bool] = if op == "all_to_all" { &[false] } else { &[false, true] };
+    for size in target.worlds(1) {
+        let mut random = Random::new(size.into());
         let mut trials = Vec::new();
-        for &dtype in DType::ALL {
+        for &dtype in needs.dtypes {
+            // What ranges must begin at and be a multiple of, in elements.
+            let unit = needs.multiple * needs.alignment.div_ceil(dtype.size());
             for &reduce in reductions {
                 for &in_place in forms {
                     // Every count comes with every dtype when nothing is reduced, and in turn otherwise.
                     let counts = if reduces(op) { 4 } else { COUNTS.len() };
                     for _ in 0..counts {
-                        let count = COUNTS[trials.len() % COUNTS.len()];
-                        let root = random.below(world.into()) as u32;
-                        let offsets = [random.below(20), random.below(20)];
+                        let count = COUNTS[trials.len() % COUNTS.len()].next_multiple_of(unit);
+                        let root = random.below(size.into()) as u32;
+                        let offsets = [0; 2].map(|_| random.below(20) * unit);
                         let seed = random.bits();
                         trials.push(Trial { op, dtype, reduce, root, count, in_place, offsets, seed });
                     }
                 }
             }
         }
-        let size = World::new(world.into()).map_err(|error| error.to_string())?;
-        Ranks::connect(target, size)?
+        let world = World::new(size.into()).map_err(|error| error.to_string())?;
+        Ranks::connect(target, world)?
             .run(|rank| trials.iter().try_for_each(|trial| run(trial, rank)))
-            .map_err(|error| format!("world {world}: {error}"))?;
+            .map_err(|error| format!("world {size}: {error}"))?;
     }
     Ok(())
 }
@@ -226,13 +229,31 @@ fn expect(target: &Target<'_>, dtype: DType, reduce: ReduceOp, contents: &[Vec<u
     Ok(())
 }
 
+/// More than any cache holds, and neither even nor aligned.
 pub(super) fn large_and_odd(target: &Target<'_>) -> Outcome {
-    let fill = |add: usize| -> Vec<u8> {
-        (0..10_556_587).flat_map(|i: usize| ((i % 251 + add) as f32).to_ne_bytes()).collect()
+    const COUNT: u64 = 10_556_587;
+    if !target.takes("all_reduce", DType::F32, ReduceOp::Sum, COUNT) {
+        return Ok(());
+    }
+    let floats = |of: &dyn Fn(u64) -> u64| -> Vec<u8> {
+        (0..COUNT).flat_map(|i| (of(i) as f32).to_ne_bytes()).collect()
     };
-    let want: Vec<u8> =
-        (0..10_556_587).flat_map(|i: usize| ((i % 251 * 2 + 5) as f32).to_ne_bytes()).collect();
-    expect(target, DType::F32, ReduceOp::Sum, &[fill(2), fill(3)], &want)
+    let want = floats(&|i| i % 251 * 2 + 5);
+    let guarded = |bytes: &[u8]| [&[0xa5; 4], bytes, &[0xa5; 4]].concat();
+    let world = World::new(2).map_err(|error| error.to_string())?;
+    Ranks::connect(target, world)?.run(|rank| {
+        let input = floats(&|i| i % 251 + 2 + u64::from(rank.rank));
+        let mut send = rank.upload(&guarded(&input))?;
+        let mut recv = rank.upload(&guarded(&vec![0; input.len()]))?;
+        let range = |buffer: &super::Buffer| buffer.range(DType::F32, 1, COUNT);
+        let apart = Op::new("all_reduce").buffer("send", range(&send)).buffer("recv", range(&recv));
+        rank.run_group(&[apart.reduce(ReduceOp::Sum)])?;
+        equal("the result", DType::F32, &rank.read(&mut recv)?, &guarded(&want), false)?;
+        equal("the input", DType::F32, &rank.read(&mut send)?, &guarded(&input), false)?;
+        rank.run_group(&[Op::new("all_reduce").buffer("buffer", range(&send)).reduce(ReduceOp::Sum)])?;
+        equal("the result in place", DType::F32, &rank.read(&mut send)?, &guarded(&want), false)
+    })?;
+    Ok(())
 }
 
 pub(super) fn integer_average(target: &Target<'_>) -> Outcome {
@@ -267,15 +288,19 @@ pub(super) fn not_a_number(target: &Target<'_>) -> Outcome {
 }
 
 pub(super) fn same_bits(target: &Target<'_>) -> Outcome {
+    const COUNT: u64 = 5120;
     for world in target.worlds(2) {
         for &dtype in DType::FLOATS {
             for &reduce in ReduceOp::ALL {
+                if !target.takes("all_reduce", dtype, reduce, COUNT) {
+                    continue;
+                }
                 let mut random = Random::new(u64::from(world));
                 // Between 1 and 2 in every float dtype, so that sums round.
                 let one = encode(dtype, [1]);
                 let contents: Vec<Vec<u8>> = (0..world)
                     .map(|_| {
-                        let mut bytes = one.repeat(5003);
+                        let mut bytes = one.repeat(COUNT as usize);
                         bytes.chunks_mut(one.len()).for_each(|element| element[0] = random.bits() as u8);
                         bytes
                     })

@@ -44,6 +44,28 @@ pub(super) fn ring(target: &Target<'_>) -> Outcome {
     Ok(())
 }
 
+/// More than any cache holds, and neither even nor aligned.
+pub(super) fn large_and_odd(target: &Target<'_>) -> Outcome {
+    const COUNT: u64 = 10_556_587;
+    let message = |from: u32| -> Vec<u8> {
+        (0..COUNT + 2).flat_map(|i| (i as u32 ^ from << 30).to_ne_bytes()).collect()
+    };
+    Ranks::connect(target, world(2)?)?.run(|rank| {
+        let peer = 1 - rank.rank;
+        let send = rank.upload(&message(rank.rank))?;
+        let mut recv = rank.upload(&vec![0xa5; (COUNT as usize + 2) * 4])?;
+        let range = |buffer: &super::Buffer| buffer.range(DType::U32, 1, COUNT);
+        let call = Op::new("send_recv").buffer("send", range(&send)).buffer("recv", range(&recv));
+        rank.run_group(&[call.rank("to", peer).rank("from", peer)])?;
+        let mut want = message(peer);
+        let end = want.len() - 4;
+        want[..4].fill(0xa5);
+        want[end..].fill(0xa5);
+        equal("the message", DType::U32, &rank.read(&mut recv)?, &want, false)
+    })?;
+    Ok(())
+}
+
 pub(super) fn in_order(target: &Target<'_>) -> Outcome {
     let f32s = |values: &[f32]| values.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<u8>>();
     // The second message has another length than the first in one of the two runs.
@@ -96,7 +118,7 @@ pub(super) fn all_pairs(target: &Target<'_>) -> Outcome {
     Ok(())
 }
 
-pub(super) fn lone(target: &Target<'_>) -> Outcome {
+pub(super) fn line(target: &Target<'_>) -> Outcome {
     for size in target.worlds(2) {
         // Down the line, each rank after it has received.
         Ranks::connect(target, world(size)?)?.run(|rank| {

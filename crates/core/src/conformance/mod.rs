@@ -1,16 +1,17 @@
 //! What every backend must do, as cases that a backend's tests run against it.
 //!
-//! A backend instantiates the suite in a few lines:
+//! A backend, or a library of ops on one, instantiates the suite in a few lines:
 //!
 //! ```ignore
 //! let registry = Registry::linked()?;
 //! let target = Target::new(&registry, "host", "host")?;
-//! for case in CASES.iter().filter(|case| case.ranks <= target.ranks()) {
+//! for case in CASES.iter().filter(|case| case.missing(&target).is_none()) {
 //!     case.check(&target)?;
 //! }
 //! ```
 //!
 //! All values travel through staging memory and the stream, so that nothing is assumed of where a device's memory is.
+//! What an op says that it needs ([`crate::Needs`]) is respected: a library that takes `f32` alone is tried with that.
 //! [`Ranks`] and [`Rank`] are the harness, for a backend's own tests too.
 
 mod abort;
@@ -25,7 +26,9 @@ pub use ranks::{Buffer, Op, Rank, Ranks};
 pub use values::Random;
 
 use crate::device::Backend;
-use crate::library_op::Library;
+use crate::dtype::DType;
+use crate::library_op::LibraryOp;
+use crate::reduce::ReduceOp;
 use crate::registry::Registry;
 
 /// What a case says: nothing, or what went wrong.
@@ -36,7 +39,7 @@ pub type Outcome = Result<(), String>;
 pub struct Target<'a> {
     registry: &'a Registry,
     backend: &'a dyn Backend,
-    library: &'static dyn Library,
+    library: &'a str,
     ranks: u32,
 }
 
@@ -44,24 +47,31 @@ pub struct Target<'a> {
 const MAX_RANKS: u32 = 7;
 
 impl<'a> Target<'a> {
-    /// The library `library` on devices of the kind `backend`. Errs when there is no such thing in this program, or
-    /// when the backend finds no device.
-    pub fn new(registry: &'a Registry, backend: &str, library: &str) -> Result<Target<'a>, String> {
-        let found = registry.backend(backend).ok_or_else(|| format!("there is no backend `{backend}`"))?;
-        let library = registry
-            .library(library, backend)
-            .ok_or_else(|| format!("there is no library `{library}` on {backend} devices"))?;
-        let ranks = match found.count().map_err(|error| error.to_string())? {
-            Some(0) => return Err(format!("there is no {backend} device")),
-            Some(devices) if !found.repeats() => devices.min(MAX_RANKS),
+    /// The library `library` on devices of the kind `backend`. Errs when there is no such backend in this program, or
+    /// when it finds no device.
+    pub fn new(registry: &'a Registry, backend: &str, library: &'a str) -> Result<Target<'a>, String> {
+        let backend = registry.backend(backend).ok_or_else(|| format!("there is no backend `{backend}`"))?;
+        let ranks = match backend.count().map_err(|error| error.to_string())? {
+            Some(0) => return Err(format!("there is no {} device", backend.kind())),
+            Some(devices) if !backend.repeats() => devices.min(MAX_RANKS),
             _ => MAX_RANKS,
         };
-        Ok(Target { registry, backend: found, library, ranks })
+        Ok(Target { registry, backend, library, ranks })
     }
 
-    /// The most ranks there can be: cases that need more cannot run here.
-    pub fn ranks(&self) -> u32 {
-        self.ranks
+    fn op(&self, name: &str) -> Result<&'static dyn LibraryOp, String> {
+        self.registry.op(name, self.backend.kind(), Some(self.library)).map_err(|error| error.to_string())
+    }
+
+    /// Whether an op can be called so.
+    fn takes(&self, op: &str, dtype: DType, reduce: ReduceOp, count: u64) -> bool {
+        self.op(op).is_ok_and(|op| {
+            let needs = op.needs();
+            let reduces = op.params().iter().any(|param| param.name == "reduce");
+            needs.dtypes.contains(&dtype)
+                && (!reduces || needs.reductions.contains(&reduce))
+                && count.is_multiple_of(needs.multiple)
+        })
     }
 
     /// The worlds that cases run in.
@@ -76,46 +86,86 @@ pub struct Case {
     /// What it must do.
     pub name: &'static str,
     /// The fewest ranks that show it.
-    pub ranks: u32,
+    ranks: u32,
+    /// The ops it takes, and whether in groups.
+    ops: &'static [&'static str],
+    grouped: bool,
     run: fn(&Target<'_>) -> Outcome,
 }
 
 impl Case {
+    /// What the target lacks for this case: the reason to give when it is left out.
+    pub fn missing(&self, target: &Target<'_>) -> Option<String> {
+        if self.ranks > target.ranks {
+            return Some(format!("needs {} ranks, and there can be {}", self.ranks, target.ranks));
+        }
+        self.ops.iter().find_map(|name| match target.op(name) {
+            Err(reason) => Some(reason),
+            Ok(op) if self.grouped && !op.needs().groups => {
+                Some(format!("`{name}` does not stand in groups"))
+            }
+            Ok(_) => None,
+        })
+    }
+
     /// Runs the case. Errs with its name and what went wrong.
     pub fn check(&self, target: &Target<'_>) -> Outcome {
         (self.run)(target).map_err(|error| format!("{}: {error}", self.name))
     }
+
+    const fn grouped(self) -> Case {
+        Case { grouped: true, ..self }
+    }
 }
 
-const fn case(name: &'static str, ranks: u32, run: fn(&Target<'_>) -> Outcome) -> Case {
-    Case { name, ranks, run }
+const fn case(
+    name: &'static str,
+    ranks: u32,
+    ops: &'static [&'static str],
+    run: fn(&Target<'_>) -> Outcome,
+) -> Case {
+    Case { name, ranks, ops, grouped: false, run }
 }
 
 /// All cases.
 pub static CASES: &[Case] = &[
-    case("memory is zeroed and aligned", 1, memory::zeroed_and_aligned),
-    case("copies go both ways", 1, memory::copies),
-    case("progress is told", 1, memory::progress),
-    case("all_reduce matches the reference", 1, collectives::all_reduce),
-    case("broadcast matches the reference", 1, collectives::broadcast),
-    case("reduce matches the reference", 1, collectives::reduce),
-    case("all_gather matches the reference", 1, collectives::all_gather),
-    case("reduce_scatter matches the reference", 1, collectives::reduce_scatter),
-    case("all_to_all matches the reference", 1, collectives::all_to_all),
-    case("gather matches the reference", 1, collectives::gather),
-    case("scatter matches the reference", 1, collectives::scatter),
-    case("ten million and some elements are summed", 2, collectives::large_and_odd),
-    case("an integer average divides the wrapped sum toward zero", 2, collectives::integer_average),
-    case("a number wins over a NaN in min and max, not in sum", 2, collectives::not_a_number),
-    case("all ranks get the same bits", 2, collectives::same_bits),
-    case("send_recv shifts around a ring", 1, messages::ring),
-    case("the k-th send meets the k-th receive", 2, messages::in_order),
-    case("a group exchanges between all pairs", 1, messages::all_pairs),
-    case("messages go to one rank and come from another", 2, messages::lone),
-    case("a group of collectives and messages completes", 2, groups::mixed),
-    case("a step can be run again and again", 1, groups::steps),
-    case("parts of a split communicator work apart", 2, groups::split),
-    case("one group meets in two communicators", 2, groups::two_communicators),
-    case("an abort releases a receive, and a new connection works", 2, abort::receive),
-    case("an abort at any moment releases all ranks", 2, abort::any_moment),
+    case("memory is zeroed and aligned", 1, &[], memory::zeroed_and_aligned),
+    case("copies go both ways", 1, &[], memory::copies),
+    case("progress is told", 1, &[], memory::progress),
+    case("all_reduce matches the reference", 1, &["all_reduce"], collectives::all_reduce),
+    case("broadcast matches the reference", 1, &["broadcast"], collectives::broadcast),
+    case("reduce matches the reference", 1, &["reduce"], collectives::reduce),
+    case("all_gather matches the reference", 1, &["all_gather"], collectives::all_gather),
+    case("reduce_scatter matches the reference", 1, &["reduce_scatter"], collectives::reduce_scatter),
+    case("all_to_all matches the reference", 1, &["all_to_all"], collectives::all_to_all),
+    case("gather matches the reference", 1, &["gather"], collectives::gather),
+    case("scatter matches the reference", 1, &["scatter"], collectives::scatter),
+    case("ten million and some elements are summed", 2, &["all_reduce"], collectives::large_and_odd),
+    case("an integer average divides the wrapped sum", 2, &["all_reduce"], collectives::integer_average),
+    case("a number wins over a NaN in min and max", 2, &["all_reduce"], collectives::not_a_number),
+    case("all ranks get the same bits", 2, &["all_reduce"], collectives::same_bits),
+    case("send_recv shifts around a ring", 1, &["send_recv"], messages::ring),
+    case("ten million and some elements are exchanged", 2, &["send_recv"], messages::large_and_odd),
+    case("the k-th send meets the k-th receive", 2, &["send", "recv"], messages::in_order).grouped(),
+    case("a group exchanges between all pairs", 1, &["send", "recv"], messages::all_pairs).grouped(),
+    case("messages go down a line of ranks", 2, &["send", "recv"], messages::line),
+    case(
+        "a group of collectives and messages completes",
+        2,
+        &["all_reduce", "broadcast", "send", "recv"],
+        groups::mixed,
+    )
+    .grouped(),
+    case("a step can be run again and again", 1, &["all_reduce", "send_recv"], groups::steps),
+    case("parts of a split communicator work apart", 2, &["all_reduce", "all_gather"], groups::split),
+    case(
+        "one group meets in two communicators",
+        2,
+        &["all_reduce", "send", "recv"],
+        groups::two_communicators,
+    )
+    .grouped(),
+    case("an abort releases a receive", 2, &["recv", "all_reduce"], abort::receive),
+    case("an abort at any moment releases all ranks", 2, &["send", "recv", "all_reduce"], abort::any_moment)
+        .grouped(),
 ];

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,8 @@ pub struct Ranks<'a> {
     target: Target<'a>,
     world: Arc<World>,
     devices: Vec<Arc<dyn Device>>,
-    states: Vec<Box<dyn Any + Send>>,
+    /// None when the library registered no connection.
+    states: Vec<Option<Box<dyn Any + Send>>>,
     aborts: Arc<AbortAll>,
     exchange: LocalExchange,
 }
@@ -38,7 +40,7 @@ pub struct Rank<'a> {
     /// Its stream.
     pub stream: Box<dyn Stream>,
     target: Target<'a>,
-    state: Box<dyn Any + Send>,
+    state: Option<Box<dyn Any + Send>>,
     aborts: Arc<dyn Abort>,
     exchange: &'a LocalExchange,
     deadline: Instant,
@@ -69,17 +71,22 @@ impl<'a> Ranks<'a> {
         let exchange = LocalExchange::new(world.clone());
         let deadline = Instant::now() + PATIENCE;
         let cx = Connect { world: &world, comms: &comms, local: &local, exchange: &exchange, deadline };
-        let sessions = target.library.connect(&cx).map_err(|error| format!("connect: {error}"))?;
-        if sessions.len() != devices.len() {
-            return Err(format!("connect made {} sessions for {} ranks", sessions.len(), devices.len()));
+        let mut states: Vec<Option<Box<dyn Any + Send>>> = Vec::new();
+        let mut sessions = Vec::new();
+        if let Some(library) = target.registry.library(target.library, target.backend.kind()) {
+            for Session { state, abort } in
+                library.connect(&cx).map_err(|error| format!("connect: {error}"))?
+            {
+                states.push(Some(state));
+                sessions.push(abort);
+            }
+            if states.len() != devices.len() {
+                return Err(format!("connect made {} sessions for {} ranks", states.len(), devices.len()));
+            }
         }
-        let mut states = Vec::new();
-        let mut aborts = Vec::new();
-        for Session { state, abort } in sessions {
-            states.push(state);
-            aborts.push(abort);
-        }
-        Ok(Ranks { target: *target, world, devices, states, aborts: Arc::new(AbortAll(aborts)), exchange })
+        states.resize_with(devices.len(), || None);
+        let aborts = Arc::new(AbortAll { aborted: AtomicBool::new(false), sessions });
+        Ok(Ranks { target: *target, world, devices, states, aborts, exchange })
     }
 
     /// The handle that aborts all ranks.
@@ -215,11 +222,7 @@ impl Rank<'_> {
     pub fn prepare(&mut self, group: &[Op]) -> Result<Box<dyn Work>, String> {
         let mut bound: Vec<(&'static dyn LibraryOp, &Op, Vec<Arg<BoundRange>>)> = Vec::new();
         for op in group {
-            let found = self
-                .target
-                .registry
-                .op(op.name, self.target.backend.kind(), Some(self.target.library.name()))
-                .map_err(|error| error.to_string())?;
+            let found = self.target.op(op.name)?;
             let named = |name| op.args.iter().find(|(arg, _)| *arg == name).map(|(_, value)| value.clone());
             let values =
                 found.params().iter().map(|param| named(param.name).unwrap_or(Arg::Absent)).collect();
@@ -236,7 +239,7 @@ impl Rank<'_> {
             rank: self.rank,
             world: &self.world,
             device: &*self.device,
-            session: Some(&mut *self.state),
+            session: self.state.as_deref_mut(),
             exchange: self.exchange,
             aborted: &self.aborts,
             deadline: self.deadline,
@@ -314,14 +317,18 @@ impl Op {
 }
 
 /// Aborts every rank's session.
-struct AbortAll(Vec<Arc<dyn Abort>>);
+struct AbortAll {
+    aborted: AtomicBool,
+    sessions: Vec<Arc<dyn Abort>>,
+}
 
 impl Abort for AbortAll {
     fn abort(&self) {
-        self.0.iter().for_each(|abort| abort.abort());
+        self.aborted.store(true, Ordering::SeqCst);
+        self.sessions.iter().for_each(|session| session.abort());
     }
 
     fn is_aborted(&self) -> bool {
-        self.0.iter().any(|abort| abort.is_aborted())
+        self.aborted.load(Ordering::SeqCst) && self.sessions.iter().all(|session| session.is_aborted())
     }
 }

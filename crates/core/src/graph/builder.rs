@@ -8,6 +8,7 @@ use crate::buffer::{BufferDecl, BufferId, BufferRange};
 use crate::codes;
 use crate::diagnostic::{Diagnostic, Label};
 use crate::error::Problems;
+use crate::graph::arguments;
 use crate::graph::check::{self, Context};
 use crate::graph::{
     Body, GroupSpec, KernelSpec, KernelTask, Node, OpSpec, OpTask, Origin, Phase, TaskGraph, TaskSpec,
@@ -231,7 +232,7 @@ impl GraphBuilder<'_> {
                 }
             },
         };
-        let args = check::arguments(&cx, spec.kernel.params, &spec.args, &mut problems);
+        let args = arguments::in_order(&cx, spec.kernel.params, &spec.args, &mut problems);
         let task = args.zip(grid).and_then(|(args, grid)| {
             let view = Args { params: spec.kernel.params, values: &args, comm_rank: 0, comm_size: 1 };
             let description =
@@ -261,7 +262,7 @@ impl GraphBuilder<'_> {
                 problems.push(cx.error(codes::ARGUMENT, "comm", text));
                 return None;
             }
-            let args = check::arguments(&cx, op.params(), &spec.args, &mut problems)?;
+            let args = arguments::in_order(&cx, op.params(), &spec.args, &mut problems)?;
             let view =
                 Args { params: op.params(), values: &args, comm_rank: cx.comm_rank, comm_size: cx.comm_size };
             let description = check::description(&cx, op.describe(&view), &mut problems)?;

@@ -1,19 +1,15 @@
-//! Checks of one task: its arguments against its parameters, its grid, its needs, and overlaps.
+//! Checks of one task: its description, its grid, its needs, and overlaps.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::args::{Arg, Args};
-use crate::buffer::{BufferDecl, BufferRange, checked_count};
+use crate::buffer::BufferDecl;
 use crate::codes;
 use crate::diagnostic::{Code, Diagnostic, Label};
-use crate::dtype::DType;
-use crate::graph::{ArgValue, Node, Origin};
+use crate::graph::{Node, Origin};
 use crate::kernel::{Cover, KernelDef};
 use crate::library_op::LibraryOp;
-use crate::param::{ParamDef, ParamKind, Presence, Type};
-use crate::scalar::Scalar;
-use crate::task::{ArgError, Description};
+use crate::task::{Access, ArgError, Description, Meeting};
 
 /// What the checks of one task need to know.
 pub(super) struct Context<'a> {
@@ -56,247 +52,6 @@ pub(super) fn size(decl: &BufferDecl, rank: u32) -> Option<Diagnostic> {
     Some(Diagnostic::error(codes::TOO_LARGE, text, Label::at(decl.span, "").on_rank(rank)))
 }
 
-/// Puts the given arguments in the order of the parameters. All that is wrong is reported.
-pub(super) fn arguments(
-    cx: &Context<'_>,
-    params: &'static [ParamDef],
-    given: &[(Cow<'static, str>, ArgValue)],
-    problems: &mut Vec<Diagnostic>,
-) -> Option<Vec<Arg>> {
-    // A buffer that was refused at its declaration has been reported there.
-    let refused = |value: &ArgValue| {
-        let (ArgValue::Buffer(buffer) | ArgValue::Range(BufferRange { buffer, .. })) = value else {
-            return false;
-        };
-        cx.buffers.get(buffer.0 as usize).is_some_and(|decl| decl.checked_len().is_none())
-    };
-    if given.iter().any(|(_, value)| refused(value)) {
-        return None;
-    }
-    let before = problems.len();
-    for (index, (name, _)) in given.iter().enumerate() {
-        if !params.iter().any(|p| p.name == *name) {
-            let names: Vec<String> = params.iter().map(|p| format!("`{}`", p.name)).collect();
-            let report = cx.error(codes::ARGUMENT, name, format!("{} has no argument `{name}`", cx.what));
-            problems.push(report.with_help(format!("it takes {}", names.join(", "))));
-        } else if given[..index].iter().any(|(other, _)| other == name) {
-            problems.push(cx.error(codes::ARGUMENT, name, format!("the argument `{name}` is given twice")));
-        }
-    }
-    // Buffers first, since scalars take dtypes and sizes take defaults from them.
-    let mut values = vec![Arg::Absent; params.len()];
-    for buffers in [true, false] {
-        for (index, param) in params.iter().enumerate() {
-            if matches!(param.kind, ParamKind::Buffer(..)) != buffers {
-                continue;
-            }
-            let value = given.iter().find(|(name, _)| name == param.name).map(|(_, value)| value);
-            let arg = match value {
-                Some(value) => one(cx, param, params, value, &values),
-                None => absent(cx, param, &Args { params, values: &values, comm_rank: 0, comm_size: 1 }),
-            };
-            match arg {
-                Ok(arg) => values[index] = arg,
-                Err(problem) => problems.push(*problem),
-            }
-        }
-    }
-    let types_ok = problems.len() == before && {
-        same_types(cx, params, &values, problems);
-        problems.len() == before
-    };
-    types_ok.then_some(values)
-}
-
-type Checked = Result<Arg, Box<Diagnostic>>;
-
-fn absent(cx: &Context<'_>, param: &ParamDef, args: &Args<'_>) -> Checked {
-    let missing = || {
-        let text = format!("{} needs the argument `{}`: {}", cx.what, param.name, param.doc);
-        Err(Box::new(cx.error(codes::ARGUMENT, "", text)))
-    };
-    match param.presence {
-        Presence::Required => missing(),
-        Presence::Optional => Ok(Arg::Absent),
-        Presence::False => Ok(Arg::Flag(false)),
-        Presence::Len(of) => args.buffer(of).map_or(Ok(Arg::Absent), |range| Ok(Arg::Size(range.len()))),
-        Presence::Dim(of, axis) => match args.buffer(of) {
-            None => Ok(Arg::Absent), // reported already
-            Some(range) => match range.shape.get(axis) {
-                Some(&length) => Ok(Arg::Size(length)),
-                None => {
-                    let text = format!(
-                        "`{}` is the length of axis {axis} of `{of}`, which has the shape {:?}",
-                        param.name, range.shape
-                    );
-                    let help = format!("give `{}` among the arguments", param.name);
-                    Err(Box::new(cx.error(codes::ARGUMENT, of, text).with_help(help)))
-                }
-            },
-        },
-        Presence::ShapeOf(of) => Ok(args.buffer(of).map_or(Arg::Absent, |range| {
-            Arg::List(range.shape.iter().map(|&n| i64::try_from(n).unwrap_or(i64::MAX)).collect())
-        })),
-    }
-}
-
-fn one(cx: &Context<'_>, param: &ParamDef, params: &[ParamDef], value: &ArgValue, before: &[Arg]) -> Checked {
-    let name = param.name;
-    let fail = |code, message: String| Err(Box::new(cx.error(code, name, message)));
-    let kind =
-        |wanted: &str| fail(codes::ARGUMENT, format!("`{name}` takes {wanted}, not {}", describe(value)));
-    match (param.kind, value) {
-        (ParamKind::Buffer(_, ty), ArgValue::Range(_) | ArgValue::Buffer(_)) => {
-            let range = range(cx, name, value)?;
-            if let Type::In(allowed) = ty
-                && !allowed.contains(&range.dtype)
-            {
-                return fail(codes::DTYPE, wrong_dtype(cx, name, range.dtype, allowed));
-            }
-            if let Type::Is(only) = ty
-                && only != range.dtype
-            {
-                return fail(codes::DTYPE, wrong_dtype(cx, name, range.dtype, &[only]));
-            }
-            Ok(Arg::Buffer(range))
-        }
-        (ParamKind::Buffer(..), _) => kind("a buffer"),
-        (ParamKind::Scalar(_), ArgValue::Range(_) | ArgValue::Buffer(_)) => {
-            let range = range(cx, name, value)?;
-            if range.len() != 1 {
-                let text = format!(
-                    "`{name}` takes a number or a buffer of one element; `{}` has {} here",
-                    cx.buffers[range.buffer.0 as usize].name,
-                    range.len()
-                );
-                return fail(codes::ARGUMENT, text);
-            }
-            Ok(Arg::Buffer(range))
-        }
-        (ParamKind::Scalar(ty), ArgValue::Int(_) | ArgValue::Float(_)) => {
-            let scalar = match *value {
-                ArgValue::Float(f) => Scalar::Float(f),
-                ArgValue::Int(i) => Scalar::Int(i),
-                _ => Scalar::Int(0),
-            };
-            let dtype = match ty {
-                Type::Is(dtype) => Some(dtype),
-                Type::Same(of) => dtype_of(params, before, of),
-                Type::In(_) => None,
-            };
-            match dtype {
-                Some(dtype) if !scalar.fits(dtype) => {
-                    fail(codes::ARGUMENT, format!("`{name}` is {scalar}, which {dtype} cannot hold"))
-                }
-                _ => Ok(Arg::Scalar(scalar)),
-            }
-        }
-        (ParamKind::Scalar(_), _) => kind("a number or a buffer of one element"),
-        (ParamKind::Size, ArgValue::Int(n)) => match u64::try_from(*n) {
-            Ok(n) => Ok(Arg::Size(n)),
-            Err(_) => fail(codes::ARGUMENT, format!("`{name}` is a length and cannot be {n}")),
-        },
-        (ParamKind::Size, _) => kind("a whole number"),
-        (ParamKind::Word(words), ArgValue::Word(word)) => match words.iter().position(|w| w == word) {
-            Some(index) => Ok(Arg::Word(index as u32)),
-            None => fail(codes::ARGUMENT, format!("`{name}` is one of {}, not `{word}`", words.join(", "))),
-        },
-        (ParamKind::Word(words), _) => kind(&format!("one of the words {}", words.join(", "))),
-        (ParamKind::Flag, ArgValue::Bool(switch)) => Ok(Arg::Flag(*switch)),
-        (ParamKind::Flag, _) => kind("true or false"),
-        (ParamKind::Rank, ArgValue::Int(rank)) => match u32::try_from(*rank) {
-            Ok(rank) if rank < cx.comm_size => Ok(Arg::Rank(rank)),
-            _ => fail(
-                codes::NO_SUCH_RANK,
-                format!(
-                    "`{name}` is {rank}; the communicator `{}` has the ranks 0 to {}",
-                    cx.comm_name,
-                    cx.comm_size - 1
-                ),
-            ),
-        },
-        (ParamKind::Rank, _) => kind("a rank"),
-        (ParamKind::List, ArgValue::List(list)) => Ok(Arg::List(list.as_slice().into())),
-        (ParamKind::List, _) => kind("a list of whole numbers"),
-    }
-}
-
-fn range(cx: &Context<'_>, name: &str, value: &ArgValue) -> Result<BufferRange, Box<Diagnostic>> {
-    let buffer = match value {
-        ArgValue::Buffer(buffer) => *buffer,
-        ArgValue::Range(range) => range.buffer,
-        _ => return Err(Box::new(cx.error(codes::ARGUMENT, name, format!("`{name}` takes a buffer")))),
-    };
-    let Some(decl) = cx.buffers.get(buffer.0 as usize) else {
-        let text = format!("`{name}` names a buffer that was declared in another graph");
-        return Err(Box::new(cx.error(codes::ARGUMENT, name, text)));
-    };
-    let ArgValue::Range(range) = value else { return Ok(BufferRange::whole(buffer, decl)) };
-    // A range made for another rank may not fit this rank's buffer.
-    let end = checked_count(&range.shape).and_then(|len| range.offset.checked_add(len));
-    if range.dtype != decl.dtype || end.is_none_or(|end| end > decl.len()) {
-        let text = format!(
-            "`{name}` names {} elements of shape {:?} from element {} of `{}`, which has {} elements of {}",
-            range.dtype,
-            range.shape,
-            range.offset,
-            decl.name,
-            decl.len(),
-            decl.dtype
-        );
-        return Err(Box::new(cx.error(codes::RANGE, name, text)));
-    }
-    Ok(range.clone())
-}
-
-fn dtype_of(params: &[ParamDef], values: &[Arg], of: &str) -> Option<DType> {
-    let index = params.iter().position(|p| p.name == of)?;
-    match values.get(index)? {
-        Arg::Buffer(range) => Some(range.dtype),
-        _ => None,
-    }
-}
-
-/// Buffer arguments whose dtype must be another's, and scalars read from buffers.
-fn same_types(cx: &Context<'_>, params: &[ParamDef], values: &[Arg], problems: &mut Vec<Diagnostic>) {
-    for (param, value) in params.iter().zip(values) {
-        let (ParamKind::Buffer(_, ty) | ParamKind::Scalar(ty)) = param.kind else { continue };
-        let Arg::Buffer(range) = value else { continue };
-        let (allowed, of): (Vec<DType>, _) = match ty {
-            Type::Same(of) => (dtype_of(params, values, of).into_iter().collect(), Some(of)),
-            Type::Is(dtype) => (vec![dtype], None),
-            Type::In(allowed) => (allowed.to_vec(), None),
-        };
-        if allowed.is_empty() || allowed.contains(&range.dtype) {
-            continue;
-        }
-        let text = match of {
-            Some(of) => format!(
-                "{}: `{}` is {}, but must have the dtype of `{of}`, {}",
-                cx.what, param.name, range.dtype, allowed[0]
-            ),
-            None => wrong_dtype(cx, param.name, range.dtype, &allowed),
-        };
-        problems.push(cx.error(codes::DTYPE, param.name, text));
-    }
-}
-
-fn wrong_dtype(cx: &Context<'_>, name: &str, found: DType, allowed: &[DType]) -> String {
-    let names: Vec<&str> = allowed.iter().map(|d| d.name()).collect();
-    format!("{}: `{name}` takes {}, not {found}", cx.what, names.join(", "))
-}
-
-fn describe(value: &ArgValue) -> String {
-    match value {
-        ArgValue::Range(_) | ArgValue::Buffer(_) => "a buffer".to_string(),
-        ArgValue::Int(n) => format!("the number {n}"),
-        ArgValue::Float(x) => format!("the number {x}"),
-        ArgValue::Bool(b) => format!("{b}"),
-        ArgValue::Word(word) => format!("the word `{word}`"),
-        ArgValue::List(_) => "a list".to_string(),
-    }
-}
-
 /// The task's own description, or its broken rule.
 pub(super) fn description(
     cx: &Context<'_>,
@@ -304,12 +59,43 @@ pub(super) fn description(
     problems: &mut Vec<Diagnostic>,
 ) -> Option<Description> {
     match result {
-        Ok(description) => Some(description),
+        Ok(description) => {
+            let before = problems.len();
+            problems.extend(misdescribed(cx, &description));
+            (problems.len() == before).then_some(description)
+        }
         Err(error) => {
             problems.push(cx.rule(error));
             None
         }
     }
+}
+
+/// What a description says that cannot be: a plugin's may.
+fn misdescribed(cx: &Context<'_>, description: &Description) -> Option<Diagnostic> {
+    let inside = |access: &&Access| {
+        let len = cx.buffers.get(access.buffer.0 as usize).map(BufferDecl::len);
+        len.is_some_and(|len| access.range.start <= access.range.end && access.range.end <= len)
+    };
+    if let Some(access) = description.accesses.iter().find(|access| !inside(access)) {
+        let text = format!(
+            "{} says that it touches elements {} to {} through `{}`, outside of any buffer",
+            cx.what, access.range.start, access.range.end, access.param
+        );
+        return Some(cx.error(codes::RANGE, access.param, text));
+    }
+    let peers = description.meetings.iter().filter_map(|meeting| match meeting {
+        Meeting::Send(message) | Meeting::Recv(message) => Some(message.peer),
+        Meeting::Collective(_) => None,
+    });
+    let peer = peers.into_iter().find(|&peer| peer >= cx.comm_size)?;
+    let text = format!(
+        "{} says that it meets rank {peer}; the communicator `{}` has the ranks 0 to {}",
+        cx.what,
+        cx.comm_name,
+        cx.comm_size - 1
+    );
+    Some(cx.error(codes::NO_SUCH_RANK, "", text))
 }
 
 /// A kernel's grid against what it must cover.
@@ -340,21 +126,24 @@ pub(super) fn coverage(
 /// What the serving library asks of the arguments.
 pub(super) fn needs(cx: &Context<'_>, op: &dyn LibraryOp, args: &Args<'_>, problems: &mut Vec<Diagnostic>) {
     let needs = op.needs();
-    let whose = format!("`{}` by the library `{}`", op.name(), op.library());
+    let whose = || format!("`{}` by the library `{}`", op.name(), op.library());
     for (param, value) in args.params.iter().zip(args.values) {
         match value {
             Arg::Buffer(range) => {
                 let start = range.offset * range.dtype.size();
                 if !start.is_multiple_of(needs.alignment.max(1)) {
                     let text = format!(
-                        "{whose} needs ranges aligned to {} bytes; `{}` begins at byte {start} of its buffer",
-                        needs.alignment, param.name
+                        "{} needs ranges aligned to {} bytes; `{}` begins at byte {start} of its buffer",
+                        whose(),
+                        needs.alignment,
+                        param.name
                     );
                     problems.push(cx.error(codes::LIBRARY, param.name, text));
                 }
                 if !range.len().is_multiple_of(needs.multiple.max(1)) {
                     let text = format!(
-                        "{whose} needs a multiple of {} elements; `{}` has {}",
+                        "{} needs a multiple of {} elements; `{}` has {}",
+                        whose(),
                         needs.multiple,
                         param.name,
                         range.len()
@@ -363,15 +152,20 @@ pub(super) fn needs(cx: &Context<'_>, op: &dyn LibraryOp, args: &Args<'_>, probl
                 }
                 if !needs.dtypes.contains(&range.dtype) {
                     let names: Vec<&str> = needs.dtypes.iter().map(|d| d.name()).collect();
-                    let text =
-                        format!("{whose} takes {}; `{}` is {}", names.join(", "), param.name, range.dtype);
+                    let text = format!(
+                        "{} takes {}; `{}` is {}",
+                        whose(),
+                        names.join(", "),
+                        param.name,
+                        range.dtype
+                    );
                     problems.push(cx.error(codes::LIBRARY, param.name, text));
                 }
             }
             Arg::Word(index) if param.name == "reduce" => {
                 let reduce = crate::reduce::ReduceOp::ALL.get(*index as usize);
                 if let Some(reduce) = reduce.filter(|r| !needs.reductions.contains(r)) {
-                    let text = format!("{whose} does not know the reduction `{reduce}`");
+                    let text = format!("{} does not know the reduction `{reduce}`", whose());
                     problems.push(cx.error(codes::LIBRARY, param.name, text));
                 }
             }

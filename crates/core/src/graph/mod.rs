@@ -3,6 +3,7 @@
 //! A task is checked once, when it is added to a [`GraphBuilder`], and is then an immutable [`Node`] that ranks with
 //! the same numbers share: ten thousand ranks cost one pointer a task where nothing depends on the rank.
 
+mod arguments;
 mod builder;
 mod check;
 mod spec;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::codes;
 use crate::device::{Backend, Device, DeviceError};
 use crate::diagnostic::{Diagnostic, Label};
-use crate::error::GroupError;
+use crate::error::{GroupError, Moment};
 use crate::graph::{Node, Phase, TaskGraph};
 use crate::group::PlanGroup;
 use crate::group::shared::Shared;
@@ -81,7 +81,7 @@ pub(super) fn bind(
     let capture = group.options.capture;
     let shared = group.shared.clone();
     let graphs = group.verified.graphs().to_vec();
-    let allocated = group.call_all(|place| {
+    let allocated = group.call_all(Moment::Binding, |place| {
         let (graph, device, shared) = (graphs[place].clone(), devices[place].clone(), shared.clone());
         Box::new(move |plan: &mut Option<ExecutionPlan>| -> Result<(), DeviceError> {
             let made = ExecutionPlan::allocate(graph, device, capture)?;
@@ -96,7 +96,7 @@ pub(super) fn bind(
 
     let mut sessions = connect(&graphs, registry, devices, &shared, deadline)?;
 
-    let prepared = group.call_all(|place| {
+    let prepared = group.call_all(Moment::Binding, |place| {
         let (sessions, shared) = (std::mem::take(&mut sessions[place]), shared.clone());
         Box::new(move |plan: &mut Option<ExecutionPlan>| -> Result<(), BindError> {
             let mut cx = PrepareOn { exchange: &shared.exchange, aborted: &shared.aborted, deadline };

@@ -25,12 +25,6 @@ pub(super) enum Command {
 /// Work for a rank's thread outside of steps.
 pub(super) type Call = Box<dyn FnOnce(&mut Option<ExecutionPlan>) + Send>;
 
-/// How a rank's run ended, if not at its end.
-pub(super) enum Outcome {
-    Released,
-    Failed(TaskError),
-}
-
 /// One rank, as its thread tells the caller. On cache lines of its own, since it is written in every step.
 #[repr(align(128))]
 pub(super) struct RankState {
@@ -41,9 +35,13 @@ pub(super) struct RankState {
     /// The last command it has carried out.
     pub(super) done: AtomicU64,
     pub(super) progress: OnceLock<Arc<dyn Progress>>,
-    pub(super) outcome: Mutex<Option<Outcome>>,
+    /// How its run failed, if it did.
+    pub(super) failure: Mutex<Option<TaskError>>,
     pub(super) call: Mutex<Option<Call>>,
 }
+
+/// No rank's place.
+const NOBODY: u32 = u32::MAX;
 
 pub(super) struct Shared {
     /// Counts commands. Written last: it publishes the fields below it.
@@ -55,7 +53,6 @@ pub(super) struct Shared {
     /// Where the caller waits for ranks.
     done: Gate,
     remaining: AtomicU32,
-    failed: AtomicBool,
     interrupted: AtomicBool,
     /// Whether threads must leave their memory behind.
     pub(super) leak: AtomicBool,
@@ -63,7 +60,7 @@ pub(super) struct Shared {
     /// What stops the ranks' work in flight.
     pub(super) aborts: OnceLock<Vec<Arc<dyn Abort>>>,
     pub(super) exchange: LocalExchange,
-    /// The first rank to fail, by place.
+    /// The place of the first rank to fail, or [`NOBODY`].
     first_failure: AtomicU32,
     pub(super) made: Instant,
     pub(super) ranks: Vec<RankState>,
@@ -79,13 +76,12 @@ impl Shared {
             go: Gate::new(),
             done: Gate::new(),
             remaining: AtomicU32::new(0),
-            failed: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
             leak: AtomicBool::new(false),
             aborted: Arc::new(AbortFlag::default()),
             aborts: OnceLock::new(),
             exchange,
-            first_failure: AtomicU32::new(u32::MAX),
+            first_failure: AtomicU32::new(NOBODY),
             made: Instant::now(),
             ranks: (0..ranks).map(|_| RankState::new()).collect(),
             times: StepTimes::new(),
@@ -146,11 +142,7 @@ impl Shared {
 
     /// Waits until all ranks have carried out their command, one failed, someone interrupts, or the deadline passes.
     pub(super) fn wait(&self, until: Option<Instant>) {
-        self.done.wait(until, || {
-            self.all_arrived()
-                || self.failed.load(Ordering::Acquire)
-                || self.interrupted.load(Ordering::Acquire)
-        });
+        self.done.wait(until, || self.all_arrived() || self.first_failure().is_some() || self.interrupted());
     }
 
     /// Waits until all ranks have carried out their command, or the deadline passes.
@@ -158,17 +150,13 @@ impl Shared {
         self.done.wait(Some(until), || self.all_arrived())
     }
 
-    /// Records a rank's failure. Called by its thread.
-    pub(super) fn fail(&self, place: usize, outcome: Outcome) {
-        let blamed = matches!(outcome, Outcome::Failed(_));
-        *self.ranks[place].outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-        if blamed {
-            let me = place as u32;
-            // Only the first counts: later ones may be consequences.
-            let _ = self.first_failure.compare_exchange(u32::MAX, me, Ordering::AcqRel, Ordering::Acquire);
-            self.failed.store(true, Ordering::Release);
-            self.done.notify();
-        }
+    /// Records a rank's failure. Called by its thread, before it arrives.
+    pub(super) fn fail(&self, place: usize, failure: TaskError) {
+        *self.ranks[place].failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+        // Only the first counts: later ones may be consequences.
+        let _ =
+            self.first_failure.compare_exchange(NOBODY, place as u32, Ordering::AcqRel, Ordering::Acquire);
+        self.done.notify();
     }
 
     /// The place of the first rank to fail.
@@ -205,7 +193,7 @@ impl RankState {
             since: AtomicU64::new(0),
             done: AtomicU64::new(0),
             progress: OnceLock::new(),
-            outcome: Mutex::new(None),
+            failure: Mutex::new(None),
             call: Mutex::new(None),
         }
     }

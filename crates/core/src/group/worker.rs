@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 
 use crate::device::DeviceError;
 use crate::graph::Phase;
-use crate::group::shared::{Command, Outcome, Shared};
+use crate::group::shared::{Command, Shared};
 use crate::plan::{ExecutionPlan, TaskError};
 use crate::wait::Running;
 
@@ -22,24 +22,29 @@ pub(super) fn run(shared: &Arc<Shared>, place: usize) {
             Command::Call => {
                 let call = shared.ranks[place].call.lock().unwrap_or_else(PoisonError::into_inner).take();
                 if let Some(call) = call {
-                    // The closure reports its own result; a panic drops its sender, which reports that.
-                    let _ = catch_unwind(AssertUnwindSafe(|| call(&mut plan)));
+                    call(&mut plan); // catches its own panics
                 }
             }
             Command::Run(phase) => {
-                let result = catch_unwind(AssertUnwindSafe(|| phase_on(shared, place, plan.as_mut(), phase)));
-                let outcome = match result {
+                let result =
+                    catch_unwind(AssertUnwindSafe(|| run_phase(shared, place, plan.as_mut(), phase)));
+                let failure = match result {
                     Ok(Ok(())) => None,
-                    Ok(Err(TaskError { error: DeviceError::Aborted, .. })) => Some(Outcome::Released),
-                    Ok(Err(error)) => Some(Outcome::Failed(error)),
+                    Ok(Err(TaskError { error: DeviceError::Aborted, .. })) if shared.aborted.is_aborted() => {
+                        None
+                    }
+                    Ok(Err(TaskError { task, error: DeviceError::Aborted })) => {
+                        let text = "it ended as if it had been aborted, and nobody had aborted it";
+                        Some(TaskError { task, error: DeviceError::Failed(text.to_string()) })
+                    }
+                    Ok(Err(failure)) => Some(failure),
                     Err(panic) => {
                         let error = DeviceError::Failed(format!("it panicked: {}", panic_text(&*panic)));
-                        let task = shared.ranks[place].progress.get().map(|p| p.read() as usize);
-                        Some(Outcome::Failed(TaskError { task, error }))
+                        Some(TaskError { task: plan.as_ref().and_then(ExecutionPlan::at), error })
                     }
                 };
-                if let Some(outcome) = outcome {
-                    shared.fail(place, outcome);
+                if let Some(failure) = failure {
+                    shared.fail(place, failure);
                 }
             }
         }
@@ -54,7 +59,7 @@ pub(super) fn run(shared: &Arc<Shared>, place: usize) {
     shared.arrive(place, seen);
 }
 
-fn phase_on(
+fn run_phase(
     shared: &Shared,
     place: usize,
     plan: Option<&mut ExecutionPlan>,

@@ -1,94 +1,145 @@
 //! The plan hash: a fingerprint of all that every rank will do.
 
-use std::hash::{Hash, Hasher};
+use std::hash::Hasher;
 use std::sync::Arc;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::args::Arg;
-use crate::graph::{Body, Node, TaskGraph};
+use crate::buffer::BufferDecl;
+use crate::graph::{Body, Node, Phase, TaskGraph};
 use crate::scalar::Scalar;
 
 /// Changes whenever what is hashed, or how, changes.
-const VERSION: u8 = 1;
+const VERSION: u64 = 1;
+
+/// A hash over numbers and texts, each in a form of its own: `std`'s `Hash` promises the same form neither on every
+/// machine nor in every build.
+#[derive(Default)]
+struct Fingerprint(SipHasher13);
+
+impl Fingerprint {
+    fn number(&mut self, number: impl Into<u64>) {
+        self.0.write(&number.into().to_le_bytes());
+    }
+
+    fn numbers(&mut self, numbers: &[u64]) {
+        self.number(numbers.len() as u64);
+        numbers.iter().for_each(|&number| self.number(number));
+    }
+
+    fn text(&mut self, text: &str) {
+        self.number(text.len() as u64);
+        self.0.write(text.as_bytes());
+    }
+
+    fn part(&mut self, fingerprint: u128) {
+        self.0.write(&fingerprint.to_le_bytes());
+    }
+
+    fn end(self) -> u128 {
+        self.0.finish128().as_u128()
+    }
+}
 
 pub(super) fn plan_hash(graphs: &[TaskGraph]) -> u128 {
-    let mut job = SipHasher13::new();
-    job.write_u8(VERSION);
-    // Hash of the node that stood at this place of the phase on the rank before: mostly the very same node.
+    let mut job = Fingerprint::default();
+    job.number(VERSION);
+    job.number(graphs.len() as u64);
+    // Of each place of each phase, the node that stood there on the rank before: mostly the very same one.
     let mut seen: [Vec<(*const Node, u128)>; 3] = Default::default();
-    let mut buffers: Option<(&Arc<Vec<_>>, u128)> = None;
+    let mut buffers: Option<(&Arc<Vec<BufferDecl>>, u128)> = None;
     for graph in graphs {
-        job.write_u32(graph.rank);
-        graph.device.hash(&mut job);
+        job.number(graph.rank);
+        job.text(&graph.device);
         let declared = match buffers {
             Some((other, hash)) if Arc::ptr_eq(other, &graph.buffers) => hash,
-            _ => {
-                let mut hasher = SipHasher13::new();
-                for decl in graph.buffers.iter() {
-                    (&decl.name, decl.dtype.name(), &decl.shape).hash(&mut hasher);
-                    hasher.write_u8(decl.upload as u8);
-                    hasher.write_u8(decl.download as u8);
-                }
-                hasher.finish128().as_u128()
-            }
+            _ => buffers_hash(&graph.buffers),
         };
         buffers = Some((&graph.buffers, declared));
-        job.write_u128(declared);
-        for (phase, seen) in graph.phases.iter().zip(&mut seen) {
-            job.write_u64(phase.len() as u64);
-            for (place, node) in phase.iter().enumerate() {
+        job.part(declared);
+        for phase in Phase::ALL {
+            let (nodes, seen) = (graph.tasks(phase), &mut seen[phase as usize]);
+            job.number(nodes.len() as u64);
+            for (place, node) in nodes.iter().enumerate() {
                 let pointer = Arc::as_ptr(node);
-                let hash = match seen.get(place) {
-                    Some(&(other, hash)) if std::ptr::eq(other, pointer) => hash,
-                    _ => node_hash(node),
-                };
                 match seen.get_mut(place) {
-                    Some(slot) => *slot = (pointer, hash),
-                    None => seen.push((pointer, hash)),
+                    Some((other, _)) if std::ptr::eq(*other, pointer) => {}
+                    Some(slot) => *slot = (pointer, node_hash(node)),
+                    None => seen.push((pointer, node_hash(node))),
                 }
-                job.write_u128(hash);
+                job.part(seen[place].1);
             }
         }
         for comm in graph.world.comms() {
             if let Some(part) = graph.world.part(comm, graph.rank) {
-                (part.index, part.rank, part.size()).hash(&mut job);
+                for number in [comm.0, part.index, part.rank, part.size()] {
+                    job.number(number);
+                }
             }
         }
     }
-    job.finish128().as_u128()
+    job.end()
+}
+
+fn buffers_hash(buffers: &[BufferDecl]) -> u128 {
+    let mut hash = Fingerprint::default();
+    for decl in buffers {
+        hash.text(&decl.name);
+        hash.text(decl.dtype.name());
+        hash.numbers(&decl.shape);
+        hash.number(decl.upload as u8);
+        hash.number(decl.download as u8);
+    }
+    hash.end()
 }
 
 fn node_hash(node: &Node) -> u128 {
-    let mut hasher = SipHasher13::new();
+    let mut hash = Fingerprint::default();
     match &node.body {
         Body::Kernel(task) => {
-            (0u8, task.kernel.name, task.grid).hash(&mut hasher);
-            task.args.iter().for_each(|arg| arg_hash(arg, &mut hasher));
+            hash.number(0u8);
+            hash.text(task.kernel.name);
+            hash.numbers(&task.grid.threads());
+            hash.numbers(&task.grid.block().map(u64::from));
+            task.args.iter().for_each(|arg| arg_hash(arg, &mut hash));
         }
         Body::Ops { ops, group } => {
-            (1u8, *group, ops.len() as u64).hash(&mut hasher);
+            hash.number(1u8);
+            hash.number(*group);
+            hash.number(ops.len() as u64);
             for op in ops {
-                (op.op.name(), op.op.library(), op.comm).hash(&mut hasher);
-                op.args.iter().for_each(|arg| arg_hash(arg, &mut hasher));
+                hash.text(op.op.name());
+                hash.text(op.op.library());
+                hash.number(op.comm.0);
+                op.args.iter().for_each(|arg| arg_hash(arg, &mut hash));
             }
         }
     }
-    hasher.finish128().as_u128()
+    hash.end()
 }
 
-fn arg_hash(arg: &Arg, hasher: &mut impl Hasher) {
+fn arg_hash(arg: &Arg, hash: &mut Fingerprint) {
+    // A number for the kind, then the value.
     match arg {
-        Arg::Absent => hasher.write_u8(0),
+        Arg::Absent => hash.number(0u8),
         Arg::Buffer(range) => {
-            (1u8, range.buffer, range.dtype.name(), range.offset, &range.shape).hash(hasher);
+            hash.number(1u8);
+            hash.number(range.buffer.0);
+            hash.text(range.dtype.name());
+            hash.number(range.offset);
+            hash.numbers(&range.shape);
         }
-        Arg::Scalar(Scalar::Int(i)) => (2u8, *i).hash(hasher),
-        Arg::Scalar(Scalar::Float(x)) => (3u8, x.to_bits()).hash(hasher),
-        Arg::Size(n) => (4u8, *n).hash(hasher),
-        Arg::Word(word) => (5u8, *word).hash(hasher),
-        Arg::Flag(flag) => (6u8, *flag).hash(hasher),
-        Arg::Rank(rank) => (7u8, *rank).hash(hasher),
-        Arg::List(list) => (8u8, list).hash(hasher),
+        Arg::Scalar(Scalar::Int(n)) => hash.numbers(&[2, n.cast_unsigned()]),
+        Arg::Scalar(Scalar::Float(x)) => hash.numbers(&[3, x.to_bits()]),
+        Arg::Size(n) => hash.numbers(&[4, *n]),
+        Arg::Word(word) => hash.numbers(&[5, u64::from(*word)]),
+        Arg::Flag(flag) => hash.numbers(&[6, u64::from(*flag)]),
+        Arg::Rank(rank) => hash.numbers(&[7, u64::from(*rank)]),
+        Arg::List(list) => {
+            hash.number(8u8);
+            hash.number(list.len() as u64);
+            list.iter().for_each(|n| hash.number(n.cast_unsigned()));
+        }
     }
 }

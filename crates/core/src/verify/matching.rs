@@ -158,7 +158,7 @@ impl<'a> Meets<'a> {
                     Meeting::Recv(m) => self.recvs.push(side(world_rank(m.peer), rank, *m)),
                     Meeting::Collective(signature) => {
                         let Calls { list, first, .. } = &mut self.calls[channel];
-                        if ops.len() > 1 {
+                        if ops.len() > 1 || op.description.meetings.len() > 1 {
                             collectives.push((channel, list.len() as u32 - first[rank as usize]));
                         }
                         list.push(Call { unit, op, signature, place: (0, 1) });

@@ -153,7 +153,7 @@ fn disjoint_ranges_of_one_buffer() {
 /// Two reads of one range are no overlap.
 #[test]
 fn one_range_sent_to_all() {
-    job(3, |g, rank| {
+    job(3, |g, _| {
         let (x, y) = (g.buffer(f32s("x", 2)), g.buffer(f32s("y", 6)));
         let mut all = GroupSpec::new().from_origin(origin("all"));
         for peer in 0..3 {
@@ -161,7 +161,6 @@ fn one_range_sent_to_all() {
             all = all.with(send("out", x, peer)).with(recv("in", block, peer));
         }
         g.step(all);
-        let _ = rank;
     })
     .unwrap();
 }
@@ -177,17 +176,13 @@ fn groups_mix_collectives_and_transfers() {
             _ => group("mixed", [sum("sum", x)]),
         });
         // A group of one is as good as none.
-        g.step(if rank == 0 {
-            GroupSpec::new().with(sum("b", x)).named("b").into()
+        if rank == 0 {
+            g.step(group("b", [sum("b", x)]));
         } else {
-            one(sum("b", x))
-        });
+            g.step(sum("b", x));
+        }
     })
     .unwrap();
-}
-
-fn one(op: OpSpec) -> squall_core::TaskSpec {
-    op.into()
 }
 
 #[test]

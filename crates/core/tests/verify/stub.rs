@@ -2,17 +2,18 @@
 
 use std::sync::LazyLock;
 
-use squall_core::ops::{self, Contract};
+use squall_core::ops;
 use squall_core::registry::Item;
 use squall_core::{
-    Args, Cover, DType, Description, DeviceError, HostCall, KernelDef, LibraryOp, Needs, OpCall, OpError,
-    ParamDef, Prepare, Presence, ReduceOp, Registry, Task, Type, Work,
+    Access, ArgError, Args, BufferId, Cover, DType, Description, DeviceError, HostCall, KernelDef, LibraryOp,
+    Meeting, Message, Mode, Needs, OpCall, OpError, ParamDef, Prepare, Presence, ReduceOp, Registry, Task,
+    Type, Work,
 };
 
 /// One of squall's own ops under any name, by any library.
 struct Stub {
     name: &'static str,
-    contract: &'static Contract,
+    contract: &'static dyn Task,
     library: &'static str,
     device: &'static str,
     needs: Needs,
@@ -35,7 +36,7 @@ impl Task for Stub {
         self.contract.example()
     }
 
-    fn describe(&self, args: &Args<'_>) -> Result<Description, squall_core::ArgError> {
+    fn describe(&self, args: &Args<'_>) -> Result<Description, ArgError> {
         self.contract.describe(args)
     }
 }
@@ -68,18 +69,51 @@ const PICKY: Needs = Needs {
     ..Needs::NONE
 };
 
+/// An op that says what cannot be: of ranges and of peers, depending on its word.
+struct Liar;
+
+impl Task for Liar {
+    fn name(&self) -> &'static str {
+        "lie"
+    }
+
+    fn summary(&self) -> &'static str {
+        ""
+    }
+
+    fn params(&self) -> &'static [ParamDef] {
+        const { &[ParamDef::word("of", &["ranges", "buffers", "peers"], "")] }
+    }
+
+    fn example(&self) -> &'static str {
+        ""
+    }
+
+    fn describe(&self, args: &Args<'_>) -> Result<Description, ArgError> {
+        let access =
+            |buffer, end| Access { param: "of", buffer: BufferId(buffer), range: 0..end, mode: Mode::Write };
+        let send = Meeting::Send(Message { peer: 9, count: 1, dtype: DType::F32 });
+        Ok(match args.word("of") {
+            Some(0) => Description { accesses: vec![access(0, 5)], meetings: Vec::new() },
+            Some(1) => Description { accesses: vec![access(7, 1)], meetings: Vec::new() },
+            _ => Description { accesses: Vec::new(), meetings: vec![send] },
+        })
+    }
+}
+
 /// All contracts by `stub` on `test` and `host` devices; `packed_sum` by `picky`; on `twin` devices `send` by two.
 pub(crate) static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
     let mut registry = Registry::default();
-    let mut add = |name, contract, library, device, needs| {
+    let mut add = |name, contract: &'static dyn Task, library, device, needs| {
         let op = Box::leak(Box::new(Stub { name, contract, library, device, needs }));
         registry.add(&Item::Op(op), "these tests").unwrap();
     };
     for contract in ops::CONTRACTS {
-        add(contract.name(), contract, "stub", "test", Needs::NONE);
-        add(contract.name(), contract, "stub", "host", Needs::NONE);
+        add(Task::name(contract), contract, "stub", "test", Needs::NONE);
+        add(Task::name(contract), contract, "stub", "host", Needs::NONE);
     }
     add("packed_sum", &ops::ALL_REDUCE, "picky", "test", PICKY);
+    add("lie", &Liar, "stub", "test", Needs::NONE);
     add("send", &ops::SEND, "one", "twin", Needs::NONE);
     add("send", &ops::SEND, "two", "twin", Needs::NONE);
     registry

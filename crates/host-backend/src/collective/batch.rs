@@ -7,6 +7,7 @@ use squall_core::{DeviceError, OpCall, OpError, Stream, Work};
 
 use crate::collective::call::{Call, Request};
 use crate::collective::channel::{Lane, Message};
+use crate::collective::copy::past_cache;
 use crate::collective::hub::Hub;
 use crate::collective::share::{self, Buffers};
 use crate::collective::team::Team;
@@ -21,6 +22,8 @@ pub(crate) struct Batch {
     sends: Vec<Sends>,
     collectives: Vec<Collective>,
     recvs: Vec<(Lane, Message)>,
+    /// Whether messages are written past the cache, which could not hold the batch's.
+    streaming: bool,
 }
 
 /// The messages to one rank of one communicator.
@@ -45,6 +48,7 @@ impl Batch {
             sends: Vec::new(),
             collectives: Vec::new(),
             recvs: Vec::new(),
+            streaming: false,
         };
         // Communicators in one order on all ranks: collectives of a group that meet in several cannot cross.
         let mut order: Vec<(usize, &OpCall<'_>)> = calls.iter().enumerate().collect();
@@ -70,6 +74,12 @@ impl Batch {
             }
         }
         batch.sends.iter().for_each(|sends| sends.lane.reserve(sends.messages.len()));
+        let sent = batch.sends.iter().flat_map(|sends| &sends.messages);
+        let messages = sent.chain(batch.recvs.iter().map(|(_, message)| message));
+        // Each has another side.
+        let bytes =
+            messages.fold(0, |sum: u64, message| sum.saturating_add(message.bytes().saturating_mul(2)));
+        batch.streaming = past_cache(bytes);
         Ok(batch)
     }
 
@@ -81,6 +91,7 @@ impl Batch {
     }
 
     fn run(&mut self) -> Result<(), DeviceError> {
+        // Before anything is laid open: a rank that the abort has not reached yet may still compare calls.
         self.hub.check()?;
         // A call that does not match leaves its rank in step with the others; what it found is told at the end.
         let mut failure = Ok(());
@@ -98,7 +109,7 @@ impl Batch {
             note(collective.run())?;
         }
         for (lane, message) in &self.recvs {
-            note(lane.take(message))?;
+            note(lane.take(message, self.streaming))?;
         }
         for sends in &self.sends {
             note(sends.lane.wait_taken(sends.messages.len()))?;

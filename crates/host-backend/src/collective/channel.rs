@@ -31,6 +31,13 @@ pub(crate) struct Message {
     pub(crate) dtype: DType,
 }
 
+impl Message {
+    /// Its size, which fits since it is in memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.count * self.dtype.size()
+    }
+}
+
 /// One rank's end of a channel.
 pub(crate) struct Lane {
     team: Arc<Team>,
@@ -80,8 +87,9 @@ impl Lane {
         (0..messages).try_for_each(|index| self.agree(slots.get(index)))
     }
 
-    /// Waits for the next message and takes it; errs when it is not what is expected. By the receiver.
-    pub(crate) fn take(&self, expected: &Message) -> Result<(), DeviceError> {
+    /// Waits for the next message and takes it, past the cache if `streaming`; errs when it is not what is expected. By
+    /// the receiver.
+    pub(crate) fn take(&self, expected: &Message, streaming: bool) -> Result<(), DeviceError> {
         let Channel { sent, before, taken, slots } = &*self.channel;
         let index = taken.load(Ordering::Relaxed);
         self.team.wait(self.to, || sent.load(Ordering::Acquire) > index)?;
@@ -89,10 +97,10 @@ impl Lane {
             let slot = slots.get((index - before.load(Ordering::Relaxed)) as usize);
             slot.expected.store(expected);
             self.agree(slot)?;
-            let bytes = (expected.count * expected.dtype.size()) as usize;
+            let bytes = expected.bytes() as usize;
             // SAFETY: both sides have this size, as just seen. The receiver's memory is its batch's own; the sender's
             // lives and rests while `touch` runs this, since the sender waits for `taken`.
-            unsafe { copy(expected.ptr, slot.ptr.load(Ordering::Relaxed), bytes, false) };
+            unsafe { copy(expected.ptr, slot.ptr.load(Ordering::Relaxed), bytes, streaming) };
             Ok(())
         })?;
         taken.store(index + 1, Ordering::Release);

@@ -30,33 +30,33 @@ fn largest_cache() -> Option<u64> {
 ///
 /// # Safety
 /// `to` must be writable and `from` readable for `bytes` bytes, and no other thread may write either meanwhile
-/// or read `to`. After streaming, [`fence`] must come before other threads may read.
+/// or read `to`.
 pub(crate) unsafe fn copy(to: u64, from: u64, bytes: usize, streaming: bool) {
-    let (mut to, mut from, mut bytes) = (address(to), address(from).cast_const(), bytes);
+    let (to, from) = (address(to), address(from).cast_const());
     if to.cast_const() == from {
         return;
     }
-    // SAFETY: all parts are within the caller's ranges; `copy` allows any overlap.
-    unsafe {
-        if streaming {
-            let head = to.align_offset(LINE).min(bytes);
-            std::ptr::copy(from, to, head);
-            let lines = (bytes - head) / LINE;
-            for line in 0..lines {
-                let at = head + line * LINE;
-                stream_line(to.add(at), &from.add(at).cast::<[u8; LINE]>().read());
-            }
-            let done = head + lines * LINE;
-            (to, from, bytes) = (to.add(done), from.add(done), bytes - done);
-        }
-        std::ptr::copy(from, to, bytes);
+    if !streaming {
+        // SAFETY: the caller's; `copy` allows any overlap.
+        return unsafe { std::ptr::copy(from, to, bytes) };
     }
+    let head = to.align_offset(LINE).min(bytes);
+    let end = bytes - (bytes - head) % LINE;
+    // SAFETY: all parts are within the caller's ranges, and lines begin where `to` is aligned.
+    unsafe {
+        std::ptr::copy(from, to, head);
+        for at in (head..end).step_by(LINE) {
+            stream_line(to.add(at), &from.add(at).cast::<[u8; LINE]>().read());
+        }
+        std::ptr::copy(from.add(end), to.add(end), bytes - end);
+    }
+    fence();
 }
 
-/// Writes a line past the cache.
+/// Writes a line past the cache. [`fence`] must come before other threads may read it.
 ///
 /// # Safety
-/// `to` must be writable and a multiple of [`LINE`]. As for [`copy`].
+/// `to` must be writable for a line, and aligned to one.
 #[inline(always)]
 pub(crate) unsafe fn stream_line(to: *mut u8, line: &[u8; LINE]) {
     #[cfg(target_arch = "x86_64")]
@@ -81,5 +81,35 @@ pub(crate) fn fence() {
     // SAFETY: SSE is part of the architecture.
     unsafe {
         std::arch::x86_64::_mm_sfence();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_and_no_other_is_copied() {
+        let from: Vec<u8> = (0..1000u32).map(|i| i as u8 | 1).collect();
+        for streaming in [false, true] {
+            for bytes in [0, 1, 63, 64, 65, 200, 700] {
+                for (skip, offset) in [(0, 0), (1, 0), (0, 1), (64, 3), (5, 100)] {
+                    let mut to = vec![0; 1000];
+                    let places =
+                        [to.as_mut_ptr(), from.as_ptr().cast_mut()].map(|p| p.expose_provenance() as u64);
+                    // SAFETY: at most 100 bytes before and 700 bytes long, in ranges of 1000 that are this thread's.
+                    unsafe { copy(places[0] + offset, places[1] + skip, bytes, streaming) };
+                    let mut want = vec![0; 1000];
+                    let (offset, skip) = (offset as usize, skip as usize);
+                    want[offset..offset + bytes].copy_from_slice(&from[skip..skip + bytes]);
+                    assert!(to == want, "{bytes} bytes from {skip} to {offset}, streaming: {streaming}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn small_results_stay_in_the_cache() {
+        assert!(!past_cache(0) && !past_cache(1000));
     }
 }

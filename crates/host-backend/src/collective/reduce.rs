@@ -2,7 +2,7 @@
 
 use squall_core::{DType, ReduceOp, with_element};
 
-use crate::collective::copy::{LINE, address, stream_line};
+use crate::collective::copy::{LINE, address, fence, stream_line};
 use crate::collective::number::{Arithmetic, CHUNK, Number};
 
 /// What one pass reads and writes. Each target is disjoint from all sources or is one of them.
@@ -22,10 +22,13 @@ impl Pass<'_> {
     ///
     /// # Safety
     /// All places must be aligned to `dtype` and hold `len` elements of it; targets must be writable; and no other
-    /// thread may write any of them meanwhile, or read a target. As for [`crate::collective::copy::copy`].
+    /// thread may write any of them meanwhile, or read a target.
     pub(crate) unsafe fn run(&self, dtype: DType, reduce: ReduceOp) {
         // SAFETY: the caller's.
         with_element!(dtype, T => unsafe { self.typed::<T>(reduce) });
+        if !self.streamed.is_empty() {
+            fence();
+        }
     }
 
     unsafe fn typed<T: Number>(&self, reduce: ReduceOp) {
@@ -57,7 +60,7 @@ impl Pass<'_> {
                 finish: impl Fn(T::Wide) -> T::Wide,
             ) {
                 // SAFETY: the caller's.
-                unsafe { pass.chunks::<T>(combine, finish) }
+                unsafe { pass.chunks::<T, true>(combine, finish) }
             }
             if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c") {
                 // SAFETY: the caller's, and the instructions are there.
@@ -65,11 +68,13 @@ impl Pass<'_> {
             }
         }
         // SAFETY: the caller's.
-        unsafe { self.chunks::<T>(combine, finish) }
+        unsafe { self.chunks::<T, false>(combine, finish) }
     }
 
+    /// # Safety
+    /// As for [`Pass::run`] and [`Number::widen`].
     #[inline(always)]
-    unsafe fn chunks<T: Number>(
+    unsafe fn chunks<T: Number, const F16C: bool>(
         &self,
         combine: impl Fn(T::Wide, T::Wide) -> T::Wide,
         finish: impl Fn(T::Wide) -> T::Wide,
@@ -85,9 +90,9 @@ impl Pass<'_> {
             let at = |place: u64| address(place).cast::<T>().wrapping_add(done);
             // SAFETY: `done + len` elements are within every place; the caller's for the rest.
             unsafe {
-                let mut wide = T::widen(&load(at(first), len));
+                let mut wide = T::widen::<F16C>(&load(at(first), len));
                 for &source in rest {
-                    let next = T::widen(&load(at(source), len));
+                    let next = T::widen::<F16C>(&load(at(source), len));
                     for i in 0..CHUNK {
                         wide[i] = combine(wide[i], next[i]);
                     }
@@ -95,7 +100,7 @@ impl Pass<'_> {
                 for element in &mut wide {
                     *element = finish(*element);
                 }
-                let chunk = T::narrow(&wide);
+                let chunk = T::narrow::<F16C>(&wide);
                 for &target in self.targets {
                     store(at(target), &chunk, len);
                 }
@@ -146,5 +151,59 @@ unsafe fn stream<T: Number>(to: *mut T, chunk: &[T; CHUNK], len: usize) {
     } else {
         // SAFETY: the caller's.
         unsafe { store(to, chunk, len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two targets, ordinary and streamed, from any offset: the same results, and nothing around them.
+    #[test]
+    fn what_is_streamed_is_what_is_stored() {
+        for &dtype in DType::ALL {
+            let size = dtype.size() as usize;
+            for &reduce in ReduceOp::ALL {
+                for (len, offset) in
+                    [(0, 0), (1, 3), (63, 0), (64, 0), (200, 0), (1000, 1), (1000, 7), (1000, 32)]
+                {
+                    let word = |i: usize, k: usize| {
+                        u64::from_ne_bytes([0; 8].map(|_| ((i * 7 + k * 31) % 60) as u8))
+                    };
+                    let inputs = [0, 1, 2].map(|k| (0..len).map(|i| word(i, k)).collect::<Vec<u64>>());
+                    // Room to begin at any line, as results do.
+                    let mut targets = [0; 3].map(|_| vec![0xeeu8; 1200 * 8]);
+                    let starts = targets.each_mut().map(|target| {
+                        let start = target.as_mut_ptr();
+                        let line = start.align_offset(LINE) + offset * size;
+                        (line, (start.expose_provenance() + line) as u64)
+                    });
+                    let sources = inputs.each_ref().map(|input| input.as_ptr().expose_provenance() as u64);
+                    let [a, b, c] = starts.map(|(_, place)| place);
+                    let passes = [(&[a][..], &[][..]), (&[], &[b, c])];
+                    for (targets, streamed) in passes {
+                        // SAFETY: sources hold `len` elements of 8 bytes, targets more; all are this thread's.
+                        unsafe { Pass { sources: &sources, targets, streamed, len }.run(dtype, reduce) };
+                    }
+                    let windows: Vec<&[u8]> = targets
+                        .iter()
+                        .zip(starts)
+                        .map(|(target, (line, _))| {
+                            let (before, rest) = target.split_at(line);
+                            let (window, after) = rest.split_at(len * size);
+                            assert!(
+                                before.iter().chain(after).all(|&byte| byte == 0xee),
+                                "{dtype} {len} {offset}"
+                            );
+                            window
+                        })
+                        .collect();
+                    assert!(
+                        windows[0] == windows[1] && windows[0] == windows[2],
+                        "{reduce} of {dtype}, {len}"
+                    );
+                }
+            }
+        }
     }
 }

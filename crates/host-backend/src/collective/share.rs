@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::collective::call::{Op, Signature};
-use crate::collective::copy::{self, LINE, past_cache};
+use crate::collective::copy::{LINE, copy, past_cache};
 use crate::collective::reduce::Pass;
 
 /// Where the buffers of all ranks begin, by rank.
@@ -63,22 +63,17 @@ pub(crate) unsafe fn work(signature: &Signature, me: usize, buffers: &mut Buffer
             Op::Broadcast => {
                 let share = share(count, width, ranks, me);
                 let start = (share.start * width) as u64;
-                recv.iter().for_each(|to| {
-                    copy::copy(to + start, send[root] + start, share.len() * width, streaming)
-                });
+                recv.iter()
+                    .for_each(|to| copy(to + start, send[root] + start, share.len() * width, streaming));
             }
             Op::AllGather => {
-                (0..ranks).for_each(|rank| copy::copy(recv[me] + block(rank), send[rank], bytes, streaming))
+                (0..ranks).for_each(|rank| copy(recv[me] + block(rank), send[rank], bytes, streaming))
             }
-            Op::AllToAll => (0..ranks).for_each(|rank| {
-                copy::copy(recv[me] + block(rank), send[rank] + block(me), bytes, streaming)
-            }),
-            Op::Gather => copy::copy(recv[root] + block(me), send[me], bytes, streaming),
-            Op::Scatter => copy::copy(recv[me], send[root] + block(me), bytes, streaming),
+            Op::AllToAll => (0..ranks)
+                .for_each(|rank| copy(recv[me] + block(rank), send[rank] + block(me), bytes, streaming)),
+            Op::Gather => copy(recv[root] + block(me), send[me], bytes, streaming),
+            Op::Scatter => copy(recv[me], send[root] + block(me), bytes, streaming),
         }
-    }
-    if streaming {
-        copy::fence();
     }
 }
 

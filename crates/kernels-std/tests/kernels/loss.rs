@@ -100,12 +100,14 @@ fn large_logits_do_not_overflow() {
 
 #[test]
 fn nans_and_infinities_show() {
-    for bad in [f32::NAN, f32::INFINITY] {
-        let (loss, grad) = loss_of(&[1.0, bad, 0.0, 1.0, 2.0, 3.0], &[0i32, 1]).unwrap();
+    let none = [f32::NEG_INFINITY; 3];
+    for bad in [[1.0, f32::NAN, 0.0], [1.0, f32::INFINITY, 0.0], none] {
+        let logits = [bad[0], bad[1], bad[2], 1.0, 2.0, 3.0];
+        let (loss, grad) = loss_of(&logits, &[0i32, 1]).unwrap();
         assert!(loss.is_nan() && grad[..3].iter().all(|x| x.is_nan()), "{loss} {grad:?}");
         assert!(grad[3..].iter().all(|x| x.is_finite()));
         // A row that is left out spoils nothing.
-        let (loss, grad) = loss_of(&[1.0, bad, 0.0, 1.0, 2.0, 3.0], &[-1i32, 1]).unwrap();
+        let (loss, grad) = loss_of(&logits, &[-1i32, 1]).unwrap();
         assert!(loss.is_finite() && grad[..3] == [0.0; 3]);
     }
 }

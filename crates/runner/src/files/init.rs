@@ -2,10 +2,10 @@
 //!
 //! Every function makes `count` elements of `dtype`. A value that the dtype cannot hold is refused, with both.
 
-use squall_core::{DType, Scalar, with_element};
+use squall_core::element::{Exact, ValueError};
+use squall_core::{DType, Element, Scalar, with_element};
 
 use super::array::{Array, byte_length};
-use super::exact::{Exact, Number, ValueError};
 
 /// A buffer's contents cannot be made.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -115,12 +115,12 @@ impl Array {
 }
 
 /// One element of many.
-pub(super) fn element<T: Number>(index: u64, value: Exact) -> Result<T, InitError> {
+pub(super) fn element<T: Element>(index: u64, value: Exact) -> Result<T, InitError> {
     T::from_exact(value).map_err(|error| InitError::Element { index, error })
 }
 
 /// The bytes of `count` elements, each made from its index.
-pub(super) fn generate<T: Number, E: From<InitError>>(
+pub(super) fn generate<T: Element, E: From<InitError>>(
     count: u64,
     element: impl FnMut(u64) -> Result<T, E>,
 ) -> Result<Vec<u8>, E> {
@@ -128,7 +128,7 @@ pub(super) fn generate<T: Number, E: From<InitError>>(
 }
 
 /// The bytes of `count` elements. Memory is reserved at once, so that too many are an error and no abort.
-fn collect<T: Number, E: From<InitError>>(
+fn collect<T: Element, E: From<InitError>>(
     count: u64,
     elements: impl Iterator<Item = Result<T, E>>,
 ) -> Result<Vec<u8>, E> {

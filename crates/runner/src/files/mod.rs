@@ -15,7 +15,6 @@
 
 mod array;
 mod error;
-mod exact;
 pub mod init;
 pub mod npy;
 pub mod output;
@@ -29,8 +28,6 @@ mod testing;
 pub use array::{Array, ArrayFile};
 pub use error::FileError;
 pub(crate) use error::Shape;
-pub(crate) use exact::Number;
-pub use exact::{Exact, ValueError};
 
 /// Reads a manifest's bytes: a regular file, and no more of it than a manifest may have.
 ///

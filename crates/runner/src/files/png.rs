@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-use squall_core::{DType, with_element};
+use squall_core::element::Exact;
+use squall_core::{DType, Element, with_element};
 
 use super::error::Shape;
-use super::exact::{Exact, Number};
 
 /// The longest side that the format can state.
 const MAX_SIDE: u64 = (1 << 31) - 1;
@@ -68,7 +68,7 @@ pub fn check_shape(shape: &[u64]) -> Result<(u32, u32), PictureError> {
     }
 }
 
-fn greys<T: Number>(bytes: &[u8]) -> Vec<u8> {
+fn greys<T: Element>(bytes: &[u8]) -> Vec<u8> {
     let values = || {
         bytes.chunks_exact(size_of::<T>()).map(|chunk| bytemuck::pod_read_unaligned::<T>(chunk).to_exact())
     };

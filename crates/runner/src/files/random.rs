@@ -8,9 +8,9 @@
 //! library's logarithm and cosine differ between platforms; `libm`'s do not.
 
 use siphasher::sip::SipHasher24;
-use squall_core::{DType, Scalar, with_element};
+use squall_core::element::Exact;
+use squall_core::{DType, Element, Scalar, with_element};
 
-use super::exact::{Exact, Number};
 use super::init::{InitError, element, generate};
 
 /// The random numbers of one buffer on one rank.
@@ -68,7 +68,7 @@ pub fn uniform(
 }
 
 /// The number after the dtype's largest, which no element can be but an interval can end at.
-fn one_past_all<T: Number>(end: Exact) -> Option<Exact> {
+fn one_past_all<T: Element>(end: Exact) -> Option<Exact> {
     match end {
         Exact::Int(whole) => T::from_exact(Exact::Int(whole - 1)).is_ok().then_some(end),
         Exact::Float(_) => None,
@@ -76,7 +76,7 @@ fn one_past_all<T: Number>(end: Exact) -> Option<Exact> {
 }
 
 /// One floating-point number in `low..high`, both of them numbers of the dtype.
-fn between<T: Number>(index: u64, low: f64, high: f64, stream: &Stream) -> Result<T, InitError> {
+fn between<T: Element>(index: u64, low: f64, high: f64, stream: &Stream) -> Result<T, InitError> {
     // Rounding to the dtype can reach `high`; such a draw is made again. Each attempt has an even chance at least.
     for draw in 0..100 {
         let [word, _] = stream.words(index, draw);

@@ -1,7 +1,8 @@
 //! Why a run ended early, and the exit status that says so.
 
-use squall_core::{DeviceError, Diagnostic, GroupError, Problems};
+use squall_core::{Code, DeviceError, Diagnostic, GroupError, Problems};
 
+use crate::codes;
 use crate::files::FileError;
 
 /// A run that did not come to its end.
@@ -37,6 +38,17 @@ impl RunError {
         }
     }
 
+    /// The code to report it under; the diagnostics of a refused job have their own.
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            RunError::Refused(_) => None,
+            RunError::Environment(_) => Some(codes::DEVICES),
+            RunError::Interrupted => Some(squall_core::codes::INTERRUPTED),
+            RunError::Group(error) => Some(error.code()),
+            RunError::Output(_) => Some(codes::OUTPUT),
+        }
+    }
+
     /// Whether somebody stopped the run.
     pub fn is_interrupt(&self) -> bool {
         matches!(self, RunError::Interrupted | RunError::Group(GroupError::Interrupted { .. }))
@@ -59,6 +71,7 @@ fn of_group(error: &GroupError) -> u8 {
         // A library that cannot connect, a thread that cannot be had.
         GroupError::Devices(_) => 4,
         GroupError::Bind { error: DeviceError::OutOfMemory { .. } | DeviceError::Unsupported(_), .. } => 4,
+        GroupError::Transfer { error: DeviceError::OutOfMemory { .. }, .. } => 4,
         GroupError::Interrupted { .. } => 130,
         _ => 1,
     }
@@ -86,6 +99,8 @@ impl From<Diagnostic> for RunError {
 mod tests {
     use std::time::Duration;
 
+    use squall_core::Moment;
+
     use super::*;
 
     #[test]
@@ -93,14 +108,14 @@ mod tests {
         let bind = |error| GroupError::Bind { rank: 0, device: "host:0".into(), task: None, error };
         let memory = DeviceError::OutOfMemory { device: "host:0".into(), bytes: 1, message: String::new() };
         let late = GroupError::TimedOut {
-            what: "step 0".into(),
+            during: Moment::Step(0),
             limit: Duration::from_secs(1),
             report: Box::default(),
         };
         let failed = GroupError::Failed {
             rank: 1,
             task: None,
-            step: 0,
+            during: Moment::Step(0),
             error: DeviceError::Failed("it broke".into()),
             released: Box::default(),
         };
@@ -115,7 +130,7 @@ mod tests {
             (GroupError::Devices(String::new()).into(), 4),
             (late.into(), 3),
             (failed.into(), 1),
-            (GroupError::Interrupted { step: 0 }.into(), 130),
+            (GroupError::Interrupted { during: Moment::Setup, report: Box::default() }.into(), 130),
             (GroupError::Aborted(String::new()).into(), 1),
             (FileError::NoName { file: "out/".into() }.into(), 1),
         ] {

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use squall_core::{BufferId, GroupError, PlanGroup, with_element};
+use squall_core::element::Exact;
+use squall_core::{BufferId, Element, GroupError, PlanGroup, with_element};
 
 use crate::expr::{Env, Lookup, Member, Value};
-use crate::files::{Exact, Number};
+
 use crate::manifest::model::{Watch, WatchEvery};
 use crate::resolve::{Job, RankEnv, watched_buffers, watched_rank};
 
@@ -77,7 +78,7 @@ fn shown(watch: &Watch, env: &RankEnv<'_>, values: &[(String, Value)]) -> Option
 }
 
 /// An element as a value of the expression language: integers exact where they fit, which of `u64` not all do.
-fn number(element: impl Number) -> Value {
+fn number(element: impl Element) -> Value {
     match element.to_exact() {
         Exact::Int(int) => i64::try_from(int).map_or(Value::Float(int as f64), Value::Int),
         Exact::Float(float) => Value::Float(float),

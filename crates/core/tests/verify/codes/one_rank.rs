@@ -144,6 +144,26 @@ pub(super) const CASES: &[Case] = &[
             g.step(sum("t", range));
         })
     }),
+    case(codes::RANGE, "t", &["op `lie` says that it touches elements 0 to 5 through `of`, outside"], || {
+        alone(|g, _, _| {
+            g.step(task("t", "lie").arg("of", "ranges"));
+        })
+    }),
+    case(codes::RANGE, "t", &["op `lie` says that it touches elements 0 to 1 through `of`, outside"], || {
+        alone(|g, _, _| {
+            g.step(task("t", "lie").arg("of", "buffers"));
+        })
+    }),
+    case(
+        codes::NO_SUCH_RANK,
+        "t",
+        &["says that it meets rank 9; the communicator `world` has the ranks 0 to 0"],
+        || {
+            alone(|g, _, _| {
+                g.step(task("t", "lie").arg("of", "peers"));
+            })
+        },
+    ),
     case(
         codes::DTYPE,
         "t.recv",

@@ -192,6 +192,29 @@ pub(super) const CASES: &[Case] = &[
         },
     ),
     case(
+        codes::BOUNDARIES,
+        "b",
+        2,
+        &["among `all_reduce` on `low`, `all_reduce` on `high` on rank 1"],
+        || {
+            // Ranks 1 and 2 share both communicators, and are the first rank of neither.
+            let mut world = World::new(4).unwrap();
+            let low = world.split("low", |rank| (i64::from(rank == 3), 0)).unwrap();
+            let high = world.split("high", |rank| (i64::from(rank == 0), -i64::from(rank))).unwrap();
+            let job = on(&Arc::new(world), |g, rank| {
+                let (x, y) = (g.buffer(f32s("x", 4)), g.buffer(f32s("y", 4)));
+                let (a, b) = (sum("a", x).on(low), sum("b", y).on(high));
+                match rank {
+                    0 => g.step(a),
+                    1 => g.step(group("both", [a, b])),
+                    2 => g.step(group("both", [b, a])),
+                    _ => g.step(b),
+                };
+            });
+            job.unwrap_err().0
+        },
+    ),
+    case(
         codes::UNMATCHED_SEND,
         "t",
         0,

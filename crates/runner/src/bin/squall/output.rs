@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 
-use squall_core::Diagnostic;
+use squall_core::{Code, Diagnostic};
 use squall_runner::render::{self, Color};
 
 /// Draws diagnostics on standard error, over the text they are about; `name` is what to call that.
@@ -23,7 +23,13 @@ pub(crate) fn diagnostics(name: &str, text: &str, diagnostics: &[Diagnostic]) {
 
 /// Says why squall ends, and gives the status back.
 pub(crate) fn fail(status: u8, message: &str) -> u8 {
-    let _ = writeln!(std::io::stderr(), "error: {message}");
+    fail_with(None, status, message)
+}
+
+/// As [`fail`], under a code.
+pub(crate) fn fail_with(code: Option<Code>, status: u8, message: &str) -> u8 {
+    let code = code.map(|code| format!("[{code}]")).unwrap_or_default();
+    let _ = writeln!(std::io::stderr(), "error{code}: {message}");
     status
 }
 

@@ -54,7 +54,7 @@ impl<'a> Source<'a> {
     /// Prints what is wrong, over the manifest where it has a place there; returns its exit status.
     pub(crate) fn fail(&self, error: &RunError) -> u8 {
         let Some(diagnostics) = error.diagnostics() else {
-            return output::fail(error.exit_status(), &error.to_string());
+            return output::fail_with(error.code(), error.exit_status(), &error.to_string());
         };
         output::diagnostics(&self.name(), &self.text, &diagnostics);
         if !self.args.set.is_empty() {

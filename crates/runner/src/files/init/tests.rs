@@ -70,7 +70,7 @@ fn more_than_memory_is_an_error() {
     }
 }
 
-fn array<T: squall_core::Element>(elements: &[T]) -> Array {
+fn array<T: Element>(elements: &[T]) -> Array {
     Array { dtype: T::DTYPE, shape: vec![elements.len() as u64], bytes: bytes(elements) }
 }
 

@@ -1,0 +1,144 @@
+//! Aborting: release the ranks, say where they stood, and give up what cannot be got back.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::device::DeviceError;
+use crate::error::{Found, GroupError, Leak, Moment, Report, Standing};
+use crate::graph::{Body, Node, Phase, TaskGraph};
+use crate::group::PlanGroup;
+use crate::group::options::{from_now, second_period};
+use crate::group::shared::Command;
+use crate::wait::Running;
+
+/// Why a group is aborted.
+#[derive(Clone, Copy)]
+pub(super) enum Cause {
+    /// The rank at this place failed.
+    Failed(usize),
+    /// This limit passed.
+    TimedOut(Duration),
+    Interrupted,
+}
+
+impl PlanGroup {
+    /// Aborts what runs, waits a second period for all ranks, and says what happened.
+    pub(super) fn abort(&mut self, phase: Phase, cause: Cause) -> GroupError {
+        // Before the abort, which moves the ranks.
+        let mut ranks = self.standings(phase);
+        self.shared.abort();
+        let limit = match cause {
+            Cause::TimedOut(limit) => Some(limit),
+            Cause::Failed(_) | Cause::Interrupted => self.options.step_timeout,
+        };
+        self.shared.wait_all(from_now(second_period(limit)));
+        for (place, rank) in ranks.iter_mut().enumerate() {
+            if !self.shared.arrived(place) {
+                rank.found = Found::Stuck;
+            } else if rank.found == Found::Late && !matches!(cause, Cause::TimedOut(_)) {
+                rank.found = Found::Busy;
+            }
+        }
+        let leak = self.leak();
+        let during = |steps: Option<u64>| match phase {
+            Phase::Setup => Moment::Setup,
+            Phase::Step => Moment::Step(steps.unwrap_or(0)),
+            Phase::Finish => Moment::Finish,
+        };
+        let slowest = ranks.iter().map(|rank| rank.steps).min();
+        let error = match cause {
+            Cause::Failed(place) => {
+                let failure = &self.shared.ranks[place].failure;
+                let failure = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let (task, error) = failure.map_or_else(
+                    || (None, DeviceError::Failed("it failed".to_string())),
+                    |failure| (failure.task, failure.error),
+                );
+                let failed = ranks.remove(place);
+                let node = task.and_then(|index| self.verified.graphs()[place].tasks(phase).get(index));
+                GroupError::Failed {
+                    rank: failed.rank,
+                    task: node.map(|node| node.origin.name.clone()),
+                    during: during(Some(failed.steps)),
+                    error,
+                    released: Box::new(Report { ranks, leak }),
+                }
+            }
+            Cause::TimedOut(limit) => GroupError::TimedOut {
+                during: during(slowest),
+                limit,
+                report: Box::new(Report { ranks, leak }),
+            },
+            Cause::Interrupted => {
+                GroupError::Interrupted { during: during(slowest), report: Box::new(Report { ranks, leak }) }
+            }
+        };
+        self.break_with(error)
+    }
+
+    /// Where every rank stands now.
+    fn standings(&self, phase: Phase) -> Vec<Standing> {
+        let standing = |(place, graph): (usize, &TaskGraph)| {
+            let state = &self.shared.ranks[place];
+            let tasks = graph.tasks(phase);
+            let finished = state.progress.get().map_or(0, |p| p.read() as usize).min(tasks.len());
+            let name = |node: &Arc<Node>| node.origin.name.clone();
+            let running = tasks.get(finished);
+            let found = match running {
+                _ if self.shared.arrived(place) => Found::Idle,
+                // Whoever is in a kernel waits for nobody.
+                Some(node) if matches!(node.body, Body::Ops { .. }) => Found::Waiting,
+                _ => Found::Late,
+            };
+            Standing {
+                rank: graph.rank(),
+                steps: state.steps.load(Ordering::Acquire),
+                finished: finished.checked_sub(1).and_then(|i| tasks.get(i)).map(name),
+                running: running.filter(|_| found != Found::Idle).map(name),
+                found,
+            }
+        };
+        self.verified.graphs().iter().enumerate().map(standing).collect()
+    }
+
+    /// Gives up what threads that did not return may still use.
+    pub(super) fn leak(&self) -> Option<Leak> {
+        let threads = (0..self.shared.ranks.len()).filter(|&place| !self.shared.arrived(place)).count();
+        // A rank in a library may reach every other rank's buffers.
+        self.shared.leak.store(threads > 0, Ordering::Release);
+        (threads > 0).then(|| Leak {
+            threads,
+            buffers: self.holdings.iter().map(|holds| holds.0).sum(),
+            bytes: self.holdings.iter().map(|holds| holds.1).sum(),
+        })
+    }
+
+    /// Ends the threads. Returns within the second period, whatever they do.
+    pub(super) fn dismantle(&mut self) {
+        let _running = Running::enter();
+        let period = second_period(self.options.step_timeout);
+        let started = self.threads.len() == self.shared.ranks.len();
+        if self.in_flight.take().is_some() || !self.shared.all_arrived() {
+            self.shared.abort();
+            // Who is leaked had its second period.
+            if started && !self.shared.leak.load(Ordering::Acquire) {
+                self.shared.wait_all(from_now(period));
+            }
+        }
+        // Looked at once more: a rank that has come back since can be freed after all.
+        let leaked = started && self.leak().is_some();
+        self.shared.command(Command::Exit, 0);
+        let until = from_now(period);
+        for thread in self.threads.iter_mut().filter_map(Option::take) {
+            // Joining waits without a limit, so only a thread that is seen to have ended is joined; another is let go,
+            // and ends by itself or never.
+            while !thread.is_finished() && Instant::now() < until && !leaked {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            if thread.is_finished() {
+                let _ = thread.join();
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What the caller does with the ranks' buffers between steps, each on the rank's own thread.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{PoisonError, mpsc};
+
+use crate::buffer::{BufferDecl, BufferId, Upload};
+use crate::device::DeviceError;
+use crate::dtype::Element;
+use crate::error::{Found, GroupError, Moment, Report, Standing};
+use crate::group::PlanGroup;
+use crate::group::options::{from_now, second_period};
+use crate::group::shared::Command;
+use crate::group::worker::panic_text;
+use crate::plan::{ExecutionPlan, Feed};
+use crate::wait::Running;
+
+/// A closure for a rank's thread.
+pub(super) type RankCall<R> = Box<dyn FnOnce(&mut Option<ExecutionPlan>) -> R + Send>;
+
+impl PlanGroup {
+    /// The buffer of that name, the same on every rank.
+    pub fn buffer(&self, name: &str) -> Option<BufferId> {
+        let buffers = self.verified.graphs().first()?.buffers();
+        buffers.iter().position(|decl| &*decl.name == name).map(|place| BufferId(place as u32))
+    }
+
+    /// Gives a buffer of a rank its contents: for good, or for every step to come until the next call. A feed that the
+    /// buffer had is dropped.
+    pub fn write<T: Element>(&mut self, rank: u32, buffer: BufferId, data: &[T]) -> Result<(), GroupError> {
+        self.check_dtype::<T>(rank, buffer)?;
+        self.write_bytes(rank, buffer, bytemuck::cast_slice(data))
+    }
+
+    /// As [`PlanGroup::write`], from bytes in native order.
+    pub fn write_bytes(&mut self, rank: u32, buffer: BufferId, bytes: &[u8]) -> Result<(), GroupError> {
+        let (place, decl) = self.locate(rank, buffer)?;
+        if bytes.len() as u64 != decl.bytes() {
+            let (name, wanted, given) = (&decl.name, decl.bytes(), bytes.len());
+            let text = format!("buffer `{name}` on rank {rank} takes {wanted} bytes, not {given}");
+            return Err(GroupError::Buffer(text));
+        }
+        let (index, bytes) = (buffer.0 as usize, bytes.to_vec());
+        self.on_plan(place, buffer, move |plan| plan.write(index, &bytes))?;
+        self.awaited[place][index] = false;
+        Ok(())
+    }
+
+    /// Lets a feed give a buffer its contents in every step.
+    pub fn feed(&mut self, rank: u32, buffer: BufferId, feed: Box<dyn Feed>) -> Result<(), GroupError> {
+        let (place, decl) = self.locate(rank, buffer)?;
+        if decl.upload != Upload::Every {
+            let text = format!("buffer `{}` is not uploaded in every step, and takes no feed", decl.name);
+            return Err(GroupError::Buffer(text));
+        }
+        let index = buffer.0 as usize;
+        self.on_plan(place, buffer, move |plan| {
+            plan.feed(index, feed);
+            Ok(())
+        })?;
+        self.awaited[place][index] = false;
+        Ok(())
+    }
+
+    /// A buffer's contents on a rank: as they are, or for one that is downloaded in every step, as they were at
+    /// the last step's end.
+    pub fn read<T: Element>(&mut self, rank: u32, buffer: BufferId) -> Result<Vec<T>, GroupError> {
+        self.check_dtype::<T>(rank, buffer)?;
+        let bytes = self.read_bytes(rank, buffer)?;
+        Ok(bytemuck::allocation::pod_collect_to_vec(&bytes))
+    }
+
+    /// As [`PlanGroup::read`], as bytes in native order.
+    pub fn read_bytes(&mut self, rank: u32, buffer: BufferId) -> Result<Vec<u8>, GroupError> {
+        let (place, _) = self.locate(rank, buffer)?;
+        let index = buffer.0 as usize;
+        self.on_plan(place, buffer, move |plan| plan.read(index))
+    }
+
+    fn locate(&self, rank: u32, buffer: BufferId) -> Result<(usize, &BufferDecl), GroupError> {
+        let no_rank = || GroupError::Buffer(format!("there is no rank {rank} in this group"));
+        let (place, graph) =
+            self.verified.graphs().iter().enumerate().find(|(_, g)| g.rank() == rank).ok_or_else(no_rank)?;
+        let no_buffer = || GroupError::Buffer(format!("rank {rank} has no buffer with the id {}", buffer.0));
+        let decl = graph.buffers().get(buffer.0 as usize).ok_or_else(no_buffer)?;
+        Ok((place, decl))
+    }
+
+    fn check_dtype<T: Element>(&self, rank: u32, buffer: BufferId) -> Result<(), GroupError> {
+        let (_, decl) = self.locate(rank, buffer)?;
+        if decl.dtype == T::DTYPE {
+            return Ok(());
+        }
+        Err(GroupError::Buffer(format!("buffer `{}` is {}, not {}", decl.name, decl.dtype, T::DTYPE)))
+    }
+
+    /// Works on one rank's plan, once what is in flight has ended.
+    fn on_plan<R: Send + 'static>(
+        &mut self,
+        place: usize,
+        buffer: BufferId,
+        work: impl FnOnce(&mut ExecutionPlan) -> Result<R, DeviceError> + Send + 'static,
+    ) -> Result<R, GroupError> {
+        self.usable()?;
+        let mut work = Some(work);
+        let mut results = self.call_all(Moment::Transfer, |at| {
+            let work = if at == place { work.take() } else { None };
+            Box::new(move |plan: &mut Option<ExecutionPlan>| Some(work?(plan.as_mut()?)))
+        })?;
+        let graph = &self.verified.graphs()[place];
+        let absent = || DeviceError::Failed("the rank has no plan".to_string());
+        results.swap_remove(place).ok_or_else(absent).flatten().map_err(|error| GroupError::Transfer {
+            rank: graph.rank(),
+            buffer: graph.buffers()[buffer.0 as usize].name.to_string(),
+            error,
+        })
+    }
+
+    /// Runs a closure on every rank's thread and gathers the results, within `init_timeout`. A panic, or the limit,
+    /// leaves the group unusable.
+    pub(super) fn call_all<R: Send + 'static>(
+        &mut self,
+        during: Moment,
+        mut work: impl FnMut(usize) -> RankCall<R>,
+    ) -> Result<Vec<R>, GroupError> {
+        let mut receivers = Vec::with_capacity(self.shared.ranks.len());
+        for (place, state) in self.shared.ranks.iter().enumerate() {
+            let (sender, receiver) = mpsc::channel();
+            let (work, shared) = (work(place), self.shared.clone());
+            let call = Box::new(move |plan: &mut Option<ExecutionPlan>| {
+                let result = catch_unwind(AssertUnwindSafe(|| work(plan)));
+                if result.is_err() {
+                    shared.abort(); // the others may wait for this rank
+                }
+                let _ = sender.send(result.map_err(|panic| panic_text(&*panic).to_string()));
+            });
+            *state.call.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
+            receivers.push(receiver);
+        }
+        let _running = Running::enter();
+        let limit = self.options.init_timeout;
+        self.shared.command(Command::Call, 0);
+        if !self.shared.wait_all(from_now(limit)) {
+            self.shared.abort();
+            self.shared.wait_all(from_now(second_period(Some(limit))));
+            let late = (0..self.shared.ranks.len()).filter(|&place| !self.shared.arrived(place));
+            let ranks = late.map(|place| Standing {
+                rank: self.verified.graphs()[place].rank(),
+                steps: 0,
+                finished: None,
+                running: None,
+                found: Found::Stuck,
+            });
+            let report = Box::new(Report { ranks: ranks.collect(), leak: self.leak() });
+            return Err(self.break_with(GroupError::TimedOut { during, limit, report }));
+        }
+        let mut results = Vec::with_capacity(receivers.len());
+        for (place, receiver) in receivers.into_iter().enumerate() {
+            let text = match receiver.try_recv() {
+                Ok(Ok(result)) => {
+                    results.push(result);
+                    continue;
+                }
+                Ok(Err(panic)) => format!("it panicked: {panic}"),
+                Err(_) => "its thread gave no answer".to_string(),
+            };
+            return Err(self.break_with(GroupError::Failed {
+                rank: self.verified.graphs()[place].rank(),
+                task: None,
+                during,
+                error: DeviceError::Failed(text),
+                released: Box::default(),
+            }));
+        }
+        Ok(results)
+    }
+}

@@ -1,0 +1,218 @@
+//! The plan group captures a step once and replays it, on a device that records what it is asked to do.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use squall_core::registry::Item;
+use squall_core::{
+    Arg, Backend, BoundRange, BufferDecl, Capture, DType, Device, DeviceError, DevicePtr, Grid, GroupError,
+    HostCall, KernelDef, KernelSpec, Memory, Options, ParamDef, PlanGroup, Progress, RawHandle, Registry,
+    Stream, TaskGraph, Type, Upload, Work, World, verify,
+};
+
+/// What the devices of a test were asked to do, in order; a test takes the device of its own index.
+static LOGS: [Mutex<Vec<&'static str>>; 3] = [const { Mutex::new(Vec::new()) }; 3];
+
+fn log(index: usize, event: &'static str) {
+    LOGS[index].lock().unwrap().push(event);
+}
+
+fn taken(index: usize) -> Vec<&'static str> {
+    std::mem::take(&mut LOGS[index].lock().unwrap())
+}
+
+struct Recorder;
+
+impl Backend for Recorder {
+    fn kind(&self) -> &'static str {
+        "host" // so that kernels have a form for it
+    }
+    fn default_library(&self) -> &'static str {
+        "none"
+    }
+    fn count(&self) -> Result<Option<u32>, DeviceError> {
+        Ok(None)
+    }
+    fn repeats(&self) -> bool {
+        false
+    }
+    fn open(&self, index: u32) -> Result<Arc<dyn Device>, DeviceError> {
+        Ok(Arc::new(Recording { index: index as usize, id: format!("host:{index}") }))
+    }
+    fn findings(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+struct Recording {
+    index: usize,
+    id: String,
+}
+
+impl Device for Recording {
+    fn id(&self) -> &str {
+        &self.id
+    }
+    fn kind(&self) -> &'static str {
+        "host"
+    }
+    fn captures(&self) -> bool {
+        true
+    }
+    fn alloc(&self, bytes: u64) -> Result<Box<dyn Memory>, DeviceError> {
+        Ok(Box::new(Bytes(vec![0; bytes as usize])))
+    }
+    fn alloc_staging(&self, bytes: u64) -> Result<Box<dyn Memory>, DeviceError> {
+        self.alloc(bytes)
+    }
+    fn stream(&self) -> Result<Box<dyn Stream>, DeviceError> {
+        Ok(Box::new(Queue { index: self.index }))
+    }
+    unsafe fn kernel(
+        &self,
+        _: &'static KernelDef,
+        _: Vec<Arg<BoundRange>>,
+        _: Grid,
+    ) -> Result<Box<dyn Work>, DeviceError> {
+        Ok(Box::new(Event { index: self.index, event: "kernel" }))
+    }
+}
+
+struct Bytes(Vec<u8>);
+
+impl Memory for Bytes {
+    fn ptr(&self) -> DevicePtr {
+        DevicePtr(self.0.as_ptr() as u64)
+    }
+    fn bytes(&self) -> u64 {
+        self.0.len() as u64
+    }
+    fn host(&mut self) -> Option<&mut [u8]> {
+        Some(&mut self.0)
+    }
+}
+
+struct Event {
+    index: usize,
+    event: &'static str,
+}
+
+impl Work for Event {
+    fn enqueue(&mut self, _: &mut dyn Stream) -> Result<(), DeviceError> {
+        log(self.index, self.event);
+        Ok(())
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if self.event == "replay" {
+            log(self.index, "drop captured");
+        }
+    }
+}
+
+struct Queue {
+    index: usize,
+}
+
+impl Stream for Queue {
+    fn raw(&self) -> RawHandle {
+        RawHandle { api: "test", handle: 0 }
+    }
+    unsafe fn copy(&mut self, _: DevicePtr, _: DevicePtr, _: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    fn mark(&mut self, _: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    fn progress(&self) -> Arc<dyn Progress> {
+        Arc::new(AtomicU64::new(0))
+    }
+    fn wait(&mut self, _: Option<Instant>) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    fn capture(&mut self) -> Option<&mut dyn Capture> {
+        Some(self)
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        log(self.index, "drop stream");
+    }
+}
+
+impl Capture for Queue {
+    fn begin(&mut self) -> Result<(), DeviceError> {
+        log(self.index, "begin");
+        Ok(())
+    }
+    fn end(&mut self) -> Result<Box<dyn Work>, DeviceError> {
+        log(self.index, "end");
+        Ok(Box::new(Event { index: self.index, event: "replay" }))
+    }
+}
+
+static TOUCH: KernelDef = KernelDef {
+    name: "touch",
+    params: &[ParamDef::read_write("data", Type::In(DType::ALL), "anything")],
+    host: Some(&(touch as fn(&HostCall<'_>) -> Result<(), String>)),
+    ..KernelDef::EMPTY
+};
+
+fn touch(_: &HostCall<'_>) -> Result<(), String> {
+    Ok(())
+}
+
+fn group(device: u32, capture: bool) -> PlanGroup {
+    let mut registry = Registry::default();
+    registry.add(&Item::Backend(&Recorder), "this test").unwrap();
+    let world = Arc::new(World::new(1).unwrap());
+    let mut builder = TaskGraph::builder(&registry, &world, 0, "host");
+    let data = builder.buffer(BufferDecl::new("data", DType::F32, [4]).upload(Upload::First));
+    builder.step(KernelSpec::new(&TOUCH).arg("data", data).grid(4, 32));
+    let verified = verify(vec![builder.build().unwrap()]).unwrap();
+    let devices = [Recorder.open(device).unwrap()];
+    let mut group =
+        PlanGroup::new(&registry, verified, &devices, Options::default().capture(capture)).unwrap();
+    group.write(0, data, &[0f32; 4]).unwrap();
+    group
+}
+
+#[test]
+fn the_first_step_is_eager_the_second_captured_and_all_later_replayed() {
+    let mut group = group(0, true);
+    group.execute().unwrap();
+    assert_eq!(taken(0), ["kernel"]);
+    group.execute().unwrap();
+    assert_eq!(taken(0), ["begin", "kernel", "end", "replay"]);
+    group.execute_many(3).unwrap();
+    assert_eq!(taken(0), ["replay"; 3]);
+    drop(group);
+    assert_eq!(taken(0), ["drop captured", "drop stream"], "captured work goes before the stream it ran on");
+}
+
+#[test]
+fn without_capture_every_step_is_enqueued() {
+    let mut group = group(1, false);
+    group.execute_many(3).unwrap();
+    assert_eq!(taken(1), ["kernel"; 3]);
+}
+
+#[test]
+fn one_device_for_two_ranks_is_refused_where_devices_do_not_repeat() {
+    let mut registry = Registry::default();
+    registry.add(&Item::Backend(&Recorder), "this test").unwrap();
+    let world = Arc::new(World::new(2).unwrap());
+    let graphs =
+        (0..2).map(|rank| TaskGraph::builder(&registry, &world, rank, "host").build().unwrap()).collect();
+    let device = Recorder.open(2).unwrap();
+    let error =
+        PlanGroup::new(&registry, verify(graphs).unwrap(), &[device.clone(), device], Options::default());
+    let text = "ranks 0 and 1 are both given host:2; one rank has one GPU";
+    assert_eq!(error.unwrap_err(), GroupError::Devices(text.to_string()));
+}

@@ -1,0 +1,42 @@
+//! Which crate depends on which. A program that needs only the vocabulary must not build a TOML parser.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+fn cargo(args: &[&str]) -> String {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo).args(args).arg("--offline").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn core_brings_no_parser_no_loader_and_no_gpu() {
+    let tree = cargo(&["tree", "--package", "squall-core", "--edges", "normal", "--prefix", "none"]);
+    let crates: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(crates.contains("squall-core") && crates.contains("inventory"), "{tree}");
+    for unwanted in ["toml", "winnow", "serde", "clap", "libloading", "cudarc"] {
+        assert!(!crates.contains(unwanted), "squall-core depends on {unwanted}:\n{tree}");
+    }
+}
+
+#[test]
+fn backends_and_kernels_depend_on_core_alone() {
+    let metadata: serde_json::Value =
+        serde_json::from_str(&cargo(&["metadata", "--no-deps", "--format-version", "1"])).unwrap();
+    let siblings: BTreeMap<&str, Vec<&str>> = metadata["packages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|package| {
+            let dependencies = package["dependencies"].as_array().unwrap().iter();
+            let names = dependencies.filter(|d| d["kind"].is_null()).map(|d| d["name"].as_str().unwrap());
+            (package["name"].as_str().unwrap(), names.filter(|name| name.starts_with("squall-")).collect())
+        })
+        .collect();
+    assert_eq!(siblings["squall-core"], Vec::<&str>::new());
+    for package in ["squall-host-backend", "squall-kernels-std"] {
+        assert_eq!(siblings[package], ["squall-core"], "{package}");
+    }
+    assert!(siblings["squall-runner"].len() >= 3, "{:?}", siblings["squall-runner"]);
+}

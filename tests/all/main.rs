@@ -1,0 +1,17 @@
+//! Tests of the whole, one binary:
+//!
+//! - [`crates`]: which crate depends on which, and on what it must not.
+//! - [`descriptors`]: every kernel's and every op's example, on every world.
+//! - [`examples`]: every example in `examples/`, with its result worked out a second time.
+//! - [`field_cases`]: what went wrong elsewhere, with the values that are right.
+//! - [`pipelines`]: kernels and collectives in a row, on worlds of one to seven ranks.
+//!
+//! Beside it: `failures` (ranks that fail, hang or panic; it counts threads, and so runs one test at a time) and
+//! `allocations` (it counts what the allocator is asked for).
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests panic as tests do")]
+
+mod crates;
+mod descriptors;
+mod examples;
+mod field_cases;
+mod pipelines;

@@ -1,0 +1,116 @@
+//! What the workspace's tests share: jobs run from a manifest, and jobs built in Rust.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests panic as tests do")]
+
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+
+use squall_core::{Element, GraphBuilder, Interrupt, Options, PlanGroup, Registry, TaskGraph, World, verify};
+use squall_host_backend as _;
+use squall_kernels_std as _;
+use squall_runner::files::{self, npy};
+use squall_runner::manifest::devices::Devices;
+use squall_runner::manifest::{self, Manifest};
+use squall_runner::run::{self, Readings, Request, RunError, Summary, Watcher};
+use tempfile::TempDir;
+
+/// The sizes of world that pipelines are tested on: none to talk to, a pair, odd, even, and more than there are cores.
+pub const WORLDS: [u32; 5] = [1, 2, 3, 4, 7];
+
+/// All that is linked into these tests.
+pub fn registry() -> &'static Registry {
+    static REGISTRY: LazyLock<Registry> = LazyLock::new(|| Registry::linked().unwrap());
+    &REGISTRY
+}
+
+/// A run that came to its end, with the folder it ran in.
+#[derive(Debug)]
+pub struct Ran {
+    /// How it went.
+    pub summary: Summary,
+    folder: TempDir,
+}
+
+impl Ran {
+    /// What a rank saved of a buffer as `{buffer}-{rank}.npy`.
+    pub fn saved<T: Element>(&self, buffer: &str, rank: u32) -> Vec<T> {
+        read_npy(&self.folder.path().join(format!("{buffer}-{rank}.npy"))).0
+    }
+}
+
+/// Runs a manifest, given as a text, on so many host devices, in a folder of its own. The text begins with its buffers:
+/// the version and a default block are put before it.
+pub fn run_text(world: u32, text: &str) -> Ran {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("manifest = 1\n[pipeline]\nblock = 64\n{text}");
+    let summary = run_bytes(text.as_bytes(), folder.path(), Some(&hosts(world)), None)
+        .unwrap_or_else(|error| panic!("world {world}: {error}\n{text}"));
+    Ran { summary, folder }
+}
+
+/// Runs a manifest file; `devices` and `steps` in place of its own.
+pub fn run_file(path: &Path, devices: Option<&Devices>, steps: Option<u64>) -> Result<Summary, RunError> {
+    run_bytes(&files::read_manifest(path).unwrap(), path.parent().unwrap(), devices, steps)
+}
+
+fn run_bytes(
+    bytes: &[u8],
+    folder: &Path,
+    devices: Option<&Devices>,
+    steps: Option<u64>,
+) -> Result<Summary, RunError> {
+    let (manifest, warnings) = manifest::parse_bytes(bytes)?;
+    assert!(warnings.is_empty(), "{warnings:#?}");
+    run_manifest(&manifest, folder, devices, steps)
+}
+
+/// Runs a manifest whose files are in `folder`; `devices` and `steps` in place of its own.
+pub fn run_manifest(
+    manifest: &Manifest,
+    folder: &Path,
+    devices: Option<&Devices>,
+    steps: Option<u64>,
+) -> Result<Summary, RunError> {
+    run::run(registry(), &Request { manifest, folder, devices, steps }, &mut Silent)
+}
+
+/// So many host devices.
+pub fn hosts(world: u32) -> Devices {
+    Devices::parse(&format!("host:0..{world}")).unwrap()
+}
+
+/// Shows nothing.
+struct Silent;
+
+impl Watcher for Silent {
+    fn note(&mut self, note: &str) {
+        panic!("a test says which devices it wants: {note}");
+    }
+    fn begin(&mut self, _: u64, _: &Interrupt) {}
+    fn readings(&mut self, _: &Readings) {}
+}
+
+/// An array file's elements and shape.
+pub fn read_npy<T: Element>(path: &Path) -> (Vec<T>, Vec<u64>) {
+    let mut file = npy::open(path, T::DTYPE).unwrap();
+    assert_eq!(file.dtype(), T::DTYPE, "{}", path.display());
+    let array = file.read().unwrap();
+    (bytemuck::allocation::pod_collect_to_vec(&array.bytes), array.shape)
+}
+
+/// One graph for every rank of a world without other communicators.
+pub fn graphs(world: u32, build: impl Fn(u32, &mut GraphBuilder<'_>)) -> Vec<TaskGraph> {
+    let shared = Arc::new(World::new(world.into()).unwrap());
+    let graph = |rank| {
+        let mut builder = TaskGraph::builder(registry(), &shared, rank, "host");
+        build(rank, &mut builder);
+        builder.build().unwrap_or_else(|problems| panic!("rank {rank}: {problems}"))
+    };
+    (0..world).map(graph).collect()
+}
+
+/// Verifies graphs and binds them to host devices.
+pub fn bind(graphs: Vec<TaskGraph>, options: Options) -> PlanGroup {
+    let verified = verify(graphs).unwrap_or_else(|problems| panic!("{problems}"));
+    let devices = (0..verified.graphs().len() as u32).map(|index| registry().open("host", index).unwrap());
+    PlanGroup::new(registry(), verified, &devices.collect::<Vec<_>>(), options).unwrap()
+}
