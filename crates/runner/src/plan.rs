@@ -227,7 +227,9 @@ fn grid(grid: &Grid) -> String {
     // Axes behind the last that is longer than 1 say nothing.
     let axes = (1..=3).rev().find(|&axes| threads[axes - 1] > 1 || block[axes - 1] > 1).unwrap_or(1);
     let dims = |lengths: [u64; 3]| lengths[..axes].iter().map(u64::to_string).collect::<Vec<_>>().join(" x ");
-    format!("{} threads, {} blocks of {}", dims(threads), dims(blocks), dims(block))
+    let plural = |lengths: [u64; 3]| if lengths == [1; 3] { "" } else { "s" };
+    let (threads_s, blocks_s) = (plural(threads), plural(blocks));
+    format!("{} thread{threads_s}, {} block{blocks_s} of {}", dims(threads), dims(blocks), dims(block))
 }
 
 /// Bytes that a rank gives to others in an op: of the elements that the op reads here. What a library moves for them may
@@ -263,6 +265,6 @@ mod tests {
         let words = |threads, block| grid(&Grid::new(threads, block).unwrap());
         assert_eq!(words([4096, 1, 1], [256, 1, 1]), "4096 threads, 16 blocks of 256");
         assert_eq!(words([64, 20, 1], [16, 16, 1]), "64 x 20 threads, 4 x 2 blocks of 16 x 16");
-        assert_eq!(words([1, 1, 1], [1, 1, 1]), "1 threads, 1 blocks of 1");
+        assert_eq!(words([1, 1, 1], [1, 1, 1]), "1 thread, 1 block of 1");
     }
 }

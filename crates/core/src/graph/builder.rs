@@ -13,7 +13,7 @@ use crate::graph::check::{self, Context};
 use crate::graph::{
     Body, GroupSpec, KernelSpec, KernelTask, Node, OpSpec, OpTask, Origin, Phase, TaskGraph, TaskSpec,
 };
-use crate::grid::Grid;
+use crate::grid::{Grid, GridError};
 use crate::library_op::LibraryOp;
 use crate::registry::{OpLookup, Registry};
 use crate::task::{Description, Meeting};
@@ -224,7 +224,10 @@ impl GraphBuilder<'_> {
             Some((threads, block)) => match Grid::new(threads, block) {
                 Ok(grid) => Some(grid),
                 Err(error) => {
-                    problems.push(cx.error(codes::GRID, "grid", format!("{}: {error}", cx.what)));
+                    let of_block = !matches!(error, GridError::ManyBlocks { .. })
+                        && origin.args.iter().any(|(name, _)| name == "block");
+                    let part = if of_block { "block" } else { "grid" };
+                    problems.push(cx.error(codes::GRID, part, format!("{}: {error}", cx.what)));
                     None
                 }
             },

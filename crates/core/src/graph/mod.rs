@@ -47,7 +47,7 @@ pub struct Origin {
     pub name: String,
     /// Where the task stands in the source.
     pub span: Option<Span>,
-    /// Where its arguments stand, by parameter; and `grid`, where the grid does.
+    /// Where its arguments stand, by parameter; and `grid` and `block`, where a kernel's threads and their block do.
     pub args: Vec<(String, Span)>,
 }
 

@@ -10,7 +10,8 @@ use crate::diagnostic::{Diagnostic, Span};
 pub(crate) fn fold(problems: Vec<Diagnostic>) -> Vec<Diagnostic> {
     type Key = (&'static str, Option<Span>, Option<String>, String);
     let mut places: HashMap<Key, usize> = HashMap::new();
-    let mut folded: Vec<(Diagnostic, usize)> = Vec::new();
+    // Each with how many more there were, and whether all said the very same.
+    let mut folded: Vec<(Diagnostic, usize, bool)> = Vec::new();
     for problem in problems {
         // A task may read several buffers that nothing wrote: each is a matter of its own.
         let subject =
@@ -19,18 +20,24 @@ pub(crate) fn fold(problems: Vec<Diagnostic>) -> Vec<Diagnostic> {
         // Each deadlock has its own cycle.
         let once = problem.code == codes::DEADLOCK || problem.code == codes::UNDEFINED;
         match places.get(&key) {
-            Some(&index) if !once => folded[index].1 += 1,
+            Some(&index) if !once => {
+                let (first, more, same) = &mut folded[index];
+                *more += 1;
+                *same &= first.message == problem.message;
+            }
             _ => {
                 places.insert(key, folded.len());
-                folded.push((problem, 0));
+                folded.push((problem, 0, true));
             }
         }
     }
     let mut out: Vec<Diagnostic> = folded
         .into_iter()
-        .map(|(mut problem, more)| {
-            if more > 0 {
-                let plural = if more == 1 { "" } else { "s" };
+        .map(|(mut problem, more, same)| {
+            let plural = if more == 1 { "" } else { "s" };
+            if more > 0 && same && problem.primary.rank.is_some() {
+                problem.message += &format!(" (and on {more} more rank{plural})");
+            } else if more > 0 {
                 let place = if problem.primary.task.is_some() { "this task" } else { "this place" };
                 problem.message += &format!(" (and {more} more such report{plural} for {place})");
             }

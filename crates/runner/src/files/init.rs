@@ -24,7 +24,7 @@ pub enum InitError {
         error: ValueError,
     },
     /// The list has another length than the buffer.
-    #[error("{expected} values are needed, {found} are given")]
+    #[error("{found} values are given for {expected} elements")]
     Count {
         /// Elements of the buffer.
         expected: u64,

@@ -95,7 +95,8 @@ pub fn resolve<'m>(
         return Err(Problems(problems).folded());
     }
     let job = Job { manifest, world, graphs, symbols };
-    let problems = watch::check_ranks(&job);
+    let mut problems = watch::check_ranks(&job);
+    problems.extend(job.targets().err().unwrap_or_default());
     if problems.is_empty() { Ok(job) } else { Err(Problems(problems).folded()) }
 }
 

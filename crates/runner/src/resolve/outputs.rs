@@ -54,6 +54,9 @@ impl Job<'_> {
     /// Two ranks that would write one file; a rank that does not exist or lacks the buffer.
     pub fn targets(&self) -> Result<Vec<Target>, Vec<Diagnostic>> {
         let (mut targets, mut problems) = (Vec::new(), Vec::new());
+        if self.manifest.buffers.iter().all(|buffer| buffer.save.is_none()) {
+            return Ok(targets);
+        }
         let uses: Vec<Vec<bool>> = self.graphs.iter().map(squall_core::TaskGraph::uses).collect();
         for (buffer, declared) in self.manifest.buffers.iter().enumerate() {
             let Some(save) = &declared.save else { continue };
@@ -78,6 +81,10 @@ impl Job<'_> {
                     problems.append(&mut env.take_problems());
                     match rank.map(|rank| (rank, u32::try_from(rank).ok().filter(|rank| holders.contains(rank)))) {
                         Some((_, Some(rank))) => target(file.for_rank(rank), Writers::One(rank)),
+                        Some((rank, None)) if !(0..i64::from(self.world.size())).contains(&rank) => {
+                            let (name, world) = (&declared.name.value, self.world.size());
+                            problems.push(error(format!("rank {rank} is to save `{name}`, and the world has {world} ranks")));
+                        }
                         Some((rank, None)) => {
                             let name = &declared.name.value;
                             problems.push(error(format!("rank {rank} is to save `{name}`, and has no such buffer")));

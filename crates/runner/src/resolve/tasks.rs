@@ -164,8 +164,10 @@ impl<'s, 'm> Reader<'_, 's, 'm> {
             );
             return None;
         };
-        if let Some(span) = call.grid.threads.span {
-            origin.args.push(("grid".to_string(), span));
+        let block = call.grid.block.as_ref().or(self.symbols.manifest.pipeline.block.as_ref());
+        let places = [("grid", call.grid.threads.span), ("block", block.and_then(|block| block.span))];
+        for (name, span) in places {
+            origin.args.extend(span.map(|span| (name.to_string(), span)));
         }
         let args = self.arguments(&format!("kernel `{name}`"), kernel.params(), &call.args, origin, false)?;
         Some((kernel, args))
@@ -358,8 +360,8 @@ impl Template<'_> {
                     let (name, value) = arg.value(buffers, env, env, problems)?;
                     spec = spec.arg(name, value);
                 }
-                let threads = self.dims(threads, env, problems)?;
-                let block = self.dims(block, env, problems)?;
+                let threads = self.dims("grid", threads, env, problems)?;
+                let block = self.dims("block", block, env, problems)?;
                 TaskSpec::Kernel(spec.grid(threads, block))
             }
             Made::Op(op) => TaskSpec::Op(op.spec(&self.origin, buffers, env, env, problems)?),
@@ -373,16 +375,23 @@ impl Template<'_> {
         })
     }
 
-    fn dims(&self, axes: &[Formula], env: &RankEnv<'_>, problems: &mut Vec<Diagnostic>) -> Option<[u64; 3]> {
+    fn dims(
+        &self,
+        what: &str,
+        axes: &[Formula],
+        env: &RankEnv<'_>,
+        problems: &mut Vec<Diagnostic>,
+    ) -> Option<[u64; 3]> {
         let mut dims = [1u64; 3];
         for (dim, formula) in dims.iter_mut().zip(axes) {
             let length = env.int(formula)?;
             *dim = match u64::try_from(length) {
                 Ok(length) => length,
                 Err(_) => {
-                    let message = format!("a grid has no {length} threads");
-                    let label =
-                        Label::at(formula.place.span(), "").on_rank(env.rank()).in_task(&self.origin.name);
+                    let message = format!("the {what} is {length} threads long on rank {}", env.rank());
+                    let label = Label::at(formula.place.span(), "a length cannot be negative")
+                        .on_rank(env.rank())
+                        .in_task(&self.origin.name);
                     problems.push(Diagnostic::error(codes::SHAPE, message, label));
                     return None;
                 }

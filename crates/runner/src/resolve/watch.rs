@@ -53,17 +53,15 @@ pub(super) fn check_ranks(job: &Job<'_>) -> Vec<Diagnostic> {
             Diagnostic::error(codes::WATCH, message, Label::at(watch.value.place.span(), ""))
         };
         let env = job.env(0);
-        let Some(rank) = rank(watch, &env) else {
-            problems.append(&mut env.take_problems());
-            continue;
-        };
+        let named = watch.rank.as_ref().map_or(Some(0), |formula| env.int(formula));
+        problems.append(&mut env.take_problems());
+        let Some(named) = named else { continue };
+        let rank = u32::try_from(named).unwrap_or(u32::MAX);
         let Some(graph) = job.graphs.get(rank as usize) else {
-            let text = format!(
-                "`{}` is to be read on rank {rank}, and the world has {} ranks",
-                watch.name.value,
-                job.world.size()
-            );
-            problems.push(error(text));
+            let (name, world) = (&watch.name.value, job.world.size());
+            let text = format!("`{name}` is to be read on rank {named}, and the world has {world} ranks");
+            let place = watch.rank.as_ref().map(|formula| formula.place.span());
+            problems.push(Diagnostic::error(codes::WATCH, text, Label::at(place, "")));
             continue;
         };
         let there = job.env(rank);
