@@ -35,7 +35,7 @@ fn places_that_cannot_be_written_are_found_before_the_first_step() {
 fn a_run_that_fails_leaves_old_outputs_alone() {
     let folder = Folder::with(&failing("save = \"out/u-{rank}.npy\""));
     folder.write("out/u-0.npy", b"old");
-    folder.run().failed(1, &["failed in task `task[0]` of step 0"]);
+    folder.run().failed(1, &["error[E0401]", "failed in task `task[0]` of step 0"]);
     assert_eq!(std::fs::read(folder.path("out/u-0.npy")).unwrap(), b"old");
     assert_eq!(folder.files(), ["m.toml", "out/u-0.npy"]);
 }
@@ -51,7 +51,7 @@ fn a_full_disk_leaves_the_old_output() {
     // No file may grow beyond 8 blocks; the signal that says so is not wanted, the error is.
     let script = format!("trap '' XFSZ; ulimit -f 8; exec {} run m.toml", env!("CARGO_BIN_EXE_squall"));
     let limited = folder.within(Command::new("sh"), &["-c", &script]).output().unwrap();
-    Ended::of(limited).failed(1, &["error: cannot write `u.npy`: File too large"]);
+    Ended::of(limited).failed(1, &["error[E0312]: cannot write `u.npy`: File too large"]);
     assert_eq!(std::fs::read(folder.path("u.npy")).unwrap(), b"old");
     assert_eq!(folder.files(), ["m.toml", "u.npy"]);
 }

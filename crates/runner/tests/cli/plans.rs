@@ -12,13 +12,21 @@ fn plan(folder: &Folder, args: &[&str]) -> String {
     format!("{before}, plan [hash]{}", &hash[32..])
 }
 
+/// What `plan` says of an example of the repository.
+fn example(name: &str, args: &[&str]) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
+    let path = path.canonicalize().unwrap();
+    plan(&Folder::new(), &[&[path.to_str().unwrap()], args].concat())
+}
+
 #[test]
 fn ranks_that_do_the_same_are_one_class() {
-    let example = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../examples/average-gradients/average-gradients.toml")
-        .canonicalize()
-        .unwrap();
-    insta::assert_snapshot!(plan(&Folder::new(), &[example.to_str().unwrap(), "--world", "4"]));
+    insta::assert_snapshot!(example("average-gradients/average-gradients.toml", &["--world", "4"]));
+}
+
+#[test]
+fn a_rank_between_two_neighbours() {
+    insta::assert_snapshot!(example("heat/heat.toml", &["--rank", "1"]));
 }
 
 /// Rows and columns of 2 x 3 ranks, a group, a root, all three phases.

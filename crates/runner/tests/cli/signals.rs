@@ -48,7 +48,7 @@ fn stopped_by(folder: &Folder, signals: &[Signal]) -> Ended {
 fn a_signal_stops_the_steps() {
     for signal in [Signal::INT, Signal::TERM] {
         let folder = endless();
-        stopped_by(&folder, &[signal]).failed(130, &["error: interrupted in step "]);
+        stopped_by(&folder, &[signal]).failed(130, &["error[E0403]: interrupted in step "]);
         assert_eq!(folder.files(), ["m.toml", "out/u-0.npy"]);
         assert_eq!(std::fs::read(folder.path("out/u-0.npy")).unwrap(), b"old");
     }
@@ -61,7 +61,7 @@ fn a_signal_stops_the_filling_of_buffers() {
         .replace("shape = [4]", "shape = [\"512Mi\"]")
         .replace("threads = 4, block = 4", "threads = \"512Mi\", block = 256");
     let folder = Folder::with(&slow);
-    stopped_by(&folder, &[Signal::INT]).failed(130, &["error: interrupted\n"]);
+    stopped_by(&folder, &[Signal::INT]).failed(130, &["error[E0403]: interrupted\n"]);
     assert_eq!(folder.files(), ["m.toml"]);
 }
 

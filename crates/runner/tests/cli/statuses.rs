@@ -19,7 +19,9 @@ fn a_failed_run_is_1_and_names_the_rank_and_the_task() {
         .replace("f32", "i32")
         .replace("kernel = \"scale\"", "name = \"divide\"\nkernel = \"div\"")
         .replace("data = \"u\", factor = 2", "a = \"u\", b = \"u\", out = \"u\"");
-    Folder::with(&divides).run().failed(1, &["error: rank 0 failed in task `divide` of step 0", "zero"]);
+    Folder::with(&divides)
+        .run()
+        .failed(1, &["error[E0401]: rank 0 failed in task `divide` of step 0", "zero"]);
 }
 
 #[test]
@@ -56,7 +58,7 @@ kernel = "matmul_nn"
 args = { a = "a", b = "a", c = "c" }
 grid = { threads = [700, 700], block = [16, 16] }
 "#;
-    Folder::with(long).run().failed(3, &["step 0 took longer than 1ms", "`long`"]);
+    Folder::with(long).run().failed(3, &["error[E0402]: step 0 took longer than 1ms", "`long`"]);
 }
 
 #[test]
@@ -64,8 +66,10 @@ fn what_the_environment_lacks_is_4() {
     let folder = Folder::with(&scaled(ONES));
     folder
         .squall(&["run", "m.toml", "--devices", "cuda:0..2"])
-        .failed(4, &["this build has no cuda backend"]);
-    folder.squall(&["run", "m.toml", "--devices", "cuda"]).failed(4, &["this build has no cuda backend"]);
+        .failed(4, &["error[E0313]: this build has no cuda backend"]);
+    folder
+        .squall(&["run", "m.toml", "--devices", "cuda"])
+        .failed(4, &["error[E0313]: this build has no cuda backend"]);
 }
 
 #[test]
@@ -77,7 +81,9 @@ fn memory_that_is_not_there_is_4() {
     let huge = huge.replace("data = \"u\", factor = 2", "a = \"u\", b = \"u\", out = \"v\"");
     let huge = format!("{huge}[buffer.v]\ndtype = \"f32\"\nshape = [1]\n");
     // 2^58 elements of 4 bytes.
-    Folder::with(&huge).run().failed(4, &["out of memory: 1152921504606846976 bytes on host:0"]);
+    Folder::with(&huge)
+        .run()
+        .failed(4, &["error[E0302]: rank 0 on host:0: out of memory: 1152921504606846976 bytes on host:0"]);
 }
 
 #[test]
