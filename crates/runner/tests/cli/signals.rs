@@ -87,12 +87,29 @@ grid = { threads = [4000, 4000], block = [16, 16] }
     let folder = Folder::with(long);
     let mut child = folder.command(&["run", "m.toml"]).spawn().unwrap();
     prepared(&folder, &mut child);
-    // Until the matrix is filled and the kernel runs.
-    std::thread::sleep(Duration::from_secs(1));
+    // Until the kernel runs: nothing else keeps the rank's thread busy for so long.
+    while rank_time(child.id()) < 50 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended too soon");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     send(&child, Signal::INT);
     std::thread::sleep(Duration::from_millis(300));
     send(&child, Signal::INT);
     let ended = Ended::of(child.wait_with_output().unwrap()).failed(130, &[]);
     assert_eq!(ended.err, "");
     assert!(!folder.path("out/c-0.npy").exists());
+}
+
+/// Processor time that the thread of rank 0 has used, in hundredths of a second; 0 before it exists.
+fn rank_time(process: u32) -> u64 {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return 0 };
+    let stats =
+        threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+    let mut times = stats.filter_map(|stat| {
+        let (head, fields) = stat.rsplit_once(')')?;
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        head.ends_with("(squall-rank-0")
+            .then(|| Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?))?
+    });
+    times.next().unwrap_or(0)
 }
