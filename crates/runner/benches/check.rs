@@ -1,0 +1,69 @@
+//! `squall check` as a whole process, on 10,000 ranks × 100 collectives, and the digits example as a whole process.
+//!
+//! `cargo bench -p squall-runner --bench check`
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a benchmark prints, and may stop where it stands"
+)]
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const RUNS: usize = 7;
+const TASKS: usize = 100;
+
+const HEAD: &str = r#"manifest = 1
+[world]
+devices = "host:0..2"
+[buffer.x]
+dtype = "f32"
+shape = [2, 1024]
+init = { fill = "rank" }
+"#;
+
+const SAME: &str = r#"op = "all_reduce"
+args = { buffer = "x", reduce = "sum" }"#;
+
+const ROOTED: &str = r#"op = "broadcast"
+args = { buffer = "x", root = "world - 1" }"#;
+
+const RING: &str = r#"op = "send_recv"
+args = { send = "x[1]", to = "(rank + 1) % world", recv = "x[0]", from = "(rank - 1) % world" }"#;
+
+/// The median of several runs in `folder`, after one that warms caches.
+fn median(arguments: &[&str], folder: &Path) -> Duration {
+    let run = || {
+        let start = Instant::now();
+        let mut squall = Command::new(env!("CARGO_BIN_EXE_squall"));
+        let ended = squall.args(arguments).current_dir(folder).stdout(Stdio::null()).status().unwrap();
+        assert!(ended.success(), "{arguments:?}");
+        start.elapsed()
+    };
+    run();
+    let mut times: Vec<Duration> = (0..RUNS).map(|_| run()).collect();
+    times.sort_unstable();
+    times[RUNS / 2]
+}
+
+fn main() {
+    let folder = tempfile::tempdir().unwrap();
+    println!("| whole process | median s |\n|---|---:|");
+    for (what, task) in [("all_reduce", SAME), ("broadcast", ROOTED), ("send_recv in a ring", RING)] {
+        let manifest = HEAD.to_string() + &format!("[[task]]\n{task}\n").repeat(TASKS);
+        std::fs::write(folder.path().join("m.toml"), manifest).unwrap();
+        let time = median(&["check", "m.toml", "--world", "10000"], folder.path());
+        println!("| `check`, 10,000 ranks × {TASKS} {what} | {:.2} |", time.as_secs_f64());
+    }
+    let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits");
+    let copy = folder.path().join("digits");
+    std::fs::create_dir_all(copy.join("data")).unwrap();
+    for file in ["train.toml", "data/digits-train-x.npy", "data/digits-train-y.npy"] {
+        std::fs::copy(digits.join(file), copy.join(file)).unwrap();
+    }
+    println!(
+        "| `run examples/digits/train.toml` | {:.3} |",
+        median(&["run", "train.toml"], &copy).as_secs_f64()
+    );
+}
