@@ -118,6 +118,7 @@ fn a_panic_while_a_buffer_is_written_or_read() {
     let error = group.write(1, BufferId(0), &[0f32; 1000]).unwrap_err();
     failed(&error, Moment::Transfer, None, "it panicked: no staging");
     refuses(&mut group, &error);
+    drop(group);
 
     let mut group = with(Fault::Staging(2)).unwrap();
     fill(&mut group, 2);

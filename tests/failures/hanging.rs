@@ -1,15 +1,15 @@
 //! A deadline ends a run that nobody else would.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use squall_core::error::{Found, Leak};
+use squall_core::graph::KernelSpec;
 use squall_core::{
-    BufferDecl, BufferId, DType, GroupError, Moment, OpSpec, PlanGroup, TaskGraph, Upload, Verified,
+    BufferDecl, BufferId, DType, GroupError, Moment, OpSpec, PlanGroup, ReduceOp, TaskGraph, Upload, Verified,
 };
 use squall_tests::{graphs, registry};
 
-use crate::kernels::RELEASED;
+use crate::kernels::{MISBEHAVE, park, release};
 use crate::{
     alone, await_rank_threads, filled, healthy, limited, misbehaving, rank_threads, refuses, report,
 };
@@ -88,7 +88,7 @@ fn a_late_rank_is_named_and_comes_back() {
 #[test]
 fn a_rank_that_does_not_return_is_given_up_and_the_others_leave() {
     let _alone = alone();
-    RELEASED.store(false, Ordering::Release);
+    park();
     let mut group = filled(misbehaving(3, 1, 2, "park"), limited(300));
     let error = group.execute_many(5).unwrap_err();
     let said = error.to_string();
@@ -102,13 +102,13 @@ fn a_rank_that_does_not_return_is_given_up_and_the_others_leave() {
     // The two others have ended.
     await_rank_threads(1);
     healthy();
-    RELEASED.store(true, Ordering::Release);
+    release();
     await_rank_threads(0);
 }
 
 /// Parks rank 0 for good, and runs into the deadline.
 fn parked() -> (PlanGroup, GroupError) {
-    RELEASED.store(false, Ordering::Release);
+    park();
     let mut group = filled(misbehaving(2, 0, 1, "park"), limited(300));
     let error = group.execute_many(3).unwrap_err();
     let leak = report(&error).leak;
@@ -124,7 +124,7 @@ fn a_leaked_thread_may_end_after_its_group() {
     drop(group);
     await_rank_threads(1);
     healthy();
-    RELEASED.store(true, Ordering::Release);
+    release();
     await_rank_threads(0);
     healthy();
 }
@@ -133,7 +133,7 @@ fn a_leaked_thread_may_end_after_its_group() {
 fn a_leaked_thread_may_come_back_before_its_group_is_dropped() {
     let _alone = alone();
     let (mut group, error) = parked();
-    RELEASED.store(true, Ordering::Release);
+    release();
     // It returns, finds itself aborted, and waits for a command; nothing runs any more all the same.
     std::thread::sleep(Duration::from_millis(50));
     refuses(&mut group, &error);
@@ -141,14 +141,37 @@ fn a_leaked_thread_may_come_back_before_its_group_is_dropped() {
     await_rank_threads(0);
 }
 
-/// A queued step's clock starts when the step before has ended on all ranks.
+/// A step's clock starts when the step before has ended on all ranks: rank 0, which waits for the other from the middle
+/// of one step to the middle of the next, waits longer than a step may take.
+#[test]
+fn a_step_begins_when_the_last_rank_has_ended_the_one_before() {
+    let _alone = alone();
+    let graphs = graphs(2, |rank, graph| {
+        let x = graph.buffer(BufferDecl::new("x", DType::F32, [1000]).upload(Upload::First));
+        let before = graph.buffer(BufferDecl::new("before", DType::I32, [1]).upload(Upload::First));
+        let after = graph.buffer(BufferDecl::new("after", DType::I32, [1]).upload(Upload::First));
+        let on_rank_1 = |step| if rank == 1 { step } else { -1 };
+        let late = |steps, at: i32| {
+            KernelSpec::new(&MISBEHAVE).arg("steps", steps).arg("at", at).arg("how", "late").grid(1, 1)
+        };
+        graph.step(late(before, on_rank_1(1)));
+        graph.step(OpSpec::new("all_reduce").arg("buffer", x).arg("reduce", ReduceOp::Avg));
+        graph.step(late(after, on_rank_1(0)));
+    });
+    let mut group = filled(graphs, limited(2000));
+    for rank in 0..2 {
+        group.write(rank, BufferId(2), &[0i32]).unwrap();
+    }
+    group.execute_many(2).unwrap();
+}
+
 #[test]
 fn many_steps_may_take_longer_than_one() {
     let _alone = alone();
     let mut group = filled(misbehaving(2, 0, -1, "fail"), limited(1000));
     let start = Instant::now();
     let mut steps = 0;
-    while start.elapsed() < Duration::from_millis(1500) {
+    while start.elapsed() < Duration::from_millis(1200) {
         group.execute_many(5000).unwrap();
         steps += 5000;
     }

@@ -18,8 +18,28 @@ pub(crate) static MISBEHAVE: KernelDef = KernelDef {
     ..KernelDef::EMPTY
 };
 
-/// Lets parked ranks go on.
-pub(crate) static RELEASED: AtomicBool = AtomicBool::new(false);
+/// Whether a rank is parked.
+static PARKED: AtomicBool = AtomicBool::new(false);
+/// Whether it is to go on.
+static RELEASED: AtomicBool = AtomicBool::new(false);
+
+/// Parks the ranks to come.
+pub(crate) fn park() {
+    PARKED.store(false, Ordering::Release);
+    RELEASED.store(false, Ordering::Release);
+}
+
+/// Waits until a rank is parked.
+pub(crate) fn await_parked() {
+    while !PARKED.load(Ordering::Acquire) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Lets the parked rank go on.
+pub(crate) fn release() {
+    RELEASED.store(true, Ordering::Release);
+}
 
 /// How long a late rank is late: past a step's limit of a second, and back within the second period.
 pub(crate) const LATE: Duration = Duration::from_millis(1400);
@@ -35,6 +55,7 @@ fn misbehave(call: &HostCall<'_>) -> Result<(), String> {
         Some(1) => panic!("nobody expected step {step}"),
         Some(2) => std::thread::sleep(LATE),
         _ => {
+            PARKED.store(true, Ordering::Release);
             while !RELEASED.load(Ordering::Acquire) {
                 std::thread::sleep(Duration::from_millis(1));
             }

@@ -1,4 +1,8 @@
 //! Dropping, forgetting and interrupting at any moment.
+#![expect(
+    clippy::forget_non_drop,
+    reason = "that forgetting a handle is safe must hold whatever it is made of"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use squall_core::{BufferId, GroupError, Moment, Options, PlanGroup};
 
-use crate::kernels::RELEASED;
+use crate::kernels::{await_parked, park, release};
 use crate::{alone, await_rank_threads, filled, healthy, limited, misbehaving, refuses};
 
 /// A group that does what it is told, of so many ranks.
@@ -36,9 +40,10 @@ fn a_group_is_dropped_while_a_step_is_in_flight() {
 
 /// Starts a step that rank 0 does not return from, and waits until it is in it.
 fn parked() -> PlanGroup {
-    RELEASED.store(false, Ordering::Release);
+    park();
     let mut group = filled(misbehaving(2, 0, 0, "park"), limited(300));
     std::mem::forget(group.start(1).unwrap());
+    await_parked();
     group
 }
 
@@ -48,7 +53,7 @@ fn a_rank_that_does_not_return_does_not_hold_the_drop() {
     drop(parked());
     await_rank_threads(1);
     healthy();
-    RELEASED.store(true, Ordering::Release);
+    release();
     await_rank_threads(0);
 }
 
@@ -61,7 +66,7 @@ fn an_interrupt_counts_what_it_leaks() {
     let leaked = "interrupted in step 0; 1 rank thread and 4 buffers (8008 bytes) are leaked, and the group is unusable";
     assert_eq!(error.to_string(), leaked);
     refuses(&mut group, &error);
-    RELEASED.store(true, Ordering::Release);
+    release();
     drop(group);
     await_rank_threads(0);
 }

@@ -4,7 +4,7 @@
 //! at a time, and a unit completes together with every unit that it is matched with. Matching is symmetric, so units
 //! fall into components that complete as a whole, once all their units are posted; the job reaches its end exactly if
 //! the ranks' program orders over these components have no cycle. That takes one pass over all tasks, whatever the
-//! number of ranks ([`matching`], [`collectives`], [`deadlock`]).
+//! number of ranks (`matching`, `collectives`, `deadlock`).
 //!
 //! Each phase is judged by itself, since the plan group waits for all ranks between phases; one step stands for all,
 //! since it is repeated as it is.
