@@ -186,7 +186,7 @@ fn roots() {
     broadcast([1, 1]).unwrap();
     let problems = broadcast([2, 2]).unwrap_err().0;
     let problem = only(codes::NO_SUCH_RANK, &problems);
-    says(problem, &["`root` is 2; the communicator `world` has the ranks 0 to 1", "(and 1 more such report"]);
+    says(problem, &["`root` is 2; the communicator `world` has the ranks 0 to 1", "(and on 1 more rank)"]);
     let problems = broadcast([0, 1]).unwrap_err().0;
     says(only(codes::MISMATCH, &problems), &["root is 0 on rank 0 and 1 on rank 1"]);
 }
@@ -273,7 +273,7 @@ fn sizes_that_overflow_once_multiplied() {
         let x = g.buffer(buffer("x", DType::F64, 1 << 62));
         g.step(sum("t", x));
     });
-    says(only(codes::TOO_LARGE, &problems), &["[4611686018427387904]", "f64", "(and 3 more such reports"]);
+    says(only(codes::TOO_LARGE, &problems), &["[4611686018427387904]", "f64", "(and on 3 more ranks)"]);
     let problems = refused(4, |g, _| {
         let (x, y) = (g.buffer(buffer("x", DType::U8, 1 << 62)), g.buffer(buffer("y", DType::U8, 1 << 62)));
         g.step(task("t", "all_gather").arg("send", x).arg("recv", y));

@@ -24,5 +24,7 @@ mod plans;
 mod refusals;
 mod running;
 mod set;
+// Whether a process is at work is seen in /proc.
+#[cfg(target_os = "linux")]
 mod signals;
 mod statuses;

@@ -18,29 +18,31 @@ fn endless() -> Folder {
     folder
 }
 
-/// Waits until the outputs are prepared, which is done before buffers are filled, and a little longer.
-fn prepared(folder: &Folder, child: &mut Child) {
-    let until = Instant::now() + Duration::from_secs(60);
-    while !folder.files().iter().any(|name| name.contains(".squall-")) {
-        assert!(Instant::now() < until && child.try_wait().unwrap().is_none(), "outputs were not prepared");
+/// Waits until the process has worked for so many hundredths of a second, which do not depend on how busy the machine is.
+fn at_work(child: &mut Child, ticks: u64) {
+    let until = Instant::now() + Duration::from_secs(120);
+    while cpu_ticks(child.id()) < ticks {
+        assert!(Instant::now() < until && child.try_wait().unwrap().is_none(), "it does not work");
         std::thread::sleep(Duration::from_millis(5));
     }
-    std::thread::sleep(Duration::from_millis(200));
+}
+
+/// Time of the processor that a process has used, in hundredths of a second.
+fn cpu_ticks(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    // The fields behind the name, which may hold spaces: from the third on. Wanted are the 14th and the 15th.
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
 fn send(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-fn stopped_by(folder: &Folder, signals: &[Signal]) -> Ended {
+fn stopped_by(folder: &Folder, signal: Signal) -> Ended {
     let mut child = folder.command(&["run", "m.toml"]).spawn().unwrap();
-    prepared(folder, &mut child);
-    for (index, signal) in signals.iter().enumerate() {
-        if index > 0 {
-            std::thread::sleep(Duration::from_millis(300));
-        }
-        send(&child, *signal);
-    }
+    at_work(&mut child, 20);
+    send(&child, signal);
     Ended::of(child.wait_with_output().unwrap())
 }
 
@@ -48,7 +50,7 @@ fn stopped_by(folder: &Folder, signals: &[Signal]) -> Ended {
 fn a_signal_stops_the_steps() {
     for signal in [Signal::INT, Signal::TERM] {
         let folder = endless();
-        stopped_by(&folder, &[signal]).failed(130, &["error[E0403]: interrupted in step "]);
+        stopped_by(&folder, signal).failed(130, &["error[E0403]: interrupted in step "]);
         assert_eq!(folder.files(), ["m.toml", "out/u-0.npy"]);
         assert_eq!(std::fs::read(folder.path("out/u-0.npy")).unwrap(), b"old");
     }
@@ -58,10 +60,10 @@ fn a_signal_stops_the_steps() {
 fn a_signal_stops_the_filling_of_buffers() {
     let slow = scaled("init = { fill = \"(i * 7 + rank) % 251\" }\nsave = \"out/u-{rank}.npy\"")
         .replace("f32", "u8")
-        .replace("shape = [4]", "shape = [\"512Mi\"]")
-        .replace("threads = 4, block = 4", "threads = \"512Mi\", block = 256");
+        .replace("shape = [4]", "shape = [\"128Mi\"]")
+        .replace("threads = 4, block = 4", "threads = \"128Mi\", block = 256");
     let folder = Folder::with(&slow);
-    stopped_by(&folder, &[Signal::INT]).failed(130, &["error[E0403]: interrupted\n"]);
+    stopped_by(&folder, Signal::INT).failed(130, &["error[E0403]: interrupted\n"]);
     assert_eq!(folder.files(), ["m.toml"]);
 }
 
@@ -74,11 +76,14 @@ devices = "host:0"
 [buffer.a]
 dtype = "f64"
 shape = [4000, 4000]
-init = { fill = 1 }
 [buffer.c]
 dtype = "f64"
 shape = [4000, 4000]
 save = "out/c-{rank}.npy"
+[[setup]]
+kernel = "fill"
+args = { dst = "a", value = 1 }
+grid = { threads = 16000000, block = 256 }
 [[task]]
 kernel = "matmul_nn"
 args = { a = "a", b = "a", c = "c" }
@@ -86,30 +91,12 @@ grid = { threads = [4000, 4000], block = [16, 16] }
 "#;
     let folder = Folder::with(long);
     let mut child = folder.command(&["run", "m.toml"]).spawn().unwrap();
-    prepared(&folder, &mut child);
-    // Until the kernel runs: nothing else keeps the rank's thread busy for so long.
-    while rank_time(child.id()) < 50 {
-        assert!(child.try_wait().unwrap().is_none(), "it ended too soon");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    // Far beyond what memory and the first kernel take, and far below the second.
+    at_work(&mut child, 100);
     send(&child, Signal::INT);
     std::thread::sleep(Duration::from_millis(300));
     send(&child, Signal::INT);
     let ended = Ended::of(child.wait_with_output().unwrap()).failed(130, &[]);
     assert_eq!(ended.err, "");
     assert!(!folder.path("out/c-0.npy").exists());
-}
-
-/// Processor time that the thread of rank 0 has used, in hundredths of a second; 0 before it exists.
-fn rank_time(process: u32) -> u64 {
-    let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return 0 };
-    let stats =
-        threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
-    let mut times = stats.filter_map(|stat| {
-        let (head, fields) = stat.rsplit_once(')')?;
-        let fields: Vec<&str> = fields.split_whitespace().collect();
-        head.ends_with("(squall-rank-0")
-            .then(|| Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?))?
-    });
-    times.next().unwrap_or(0)
 }
