@@ -2,12 +2,16 @@
 //!
 //! A backend, or a library of ops on one, instantiates the suite in a few lines:
 //!
-//! ```ignore
+//! ```no_run
+//! # use squall_core::{Registry, conformance::{CASES, Target}};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let registry = Registry::linked()?;
 //! let target = Target::new(&registry, "host", "host")?;
 //! for case in CASES.iter().filter(|case| case.missing(&target).is_none()) {
 //!     case.check(&target)?;
 //! }
+//! # Ok(())
+//! # }
 //! ```
 //!
 //! All values travel through staging memory and the stream, so that nothing is assumed of where a device's memory is.
