@@ -48,6 +48,8 @@ pub enum Download {
     Every,
     /// After the last step.
     Last,
+    /// Between steps, whenever the host asks: what is read then must be written in the first step.
+    Asked,
 }
 
 /// What a rank's buffer is.

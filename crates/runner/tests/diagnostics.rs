@@ -73,7 +73,7 @@ fn later(manifest: &Manifest, text: &str) -> Vec<Diagnostic> {
         "# parsed alone" => return Vec::new(),
         "# run" => {
             let folder = Path::new("tests/diagnostics");
-            let request = Request { manifest, folder, devices: None, steps: None };
+            let request = Request { manifest, folder, file: None, devices: None, steps: None };
             let ended = run::run(&registry, &request, &mut Nobody);
             return ended.unwrap_err().diagnostics().unwrap();
         }

@@ -42,6 +42,7 @@ impl TaskGraph {
             device: device.into(),
             buffers: Arc::default(),
             phases: Default::default(),
+            skipped: Vec::new(),
         };
         GraphBuilder { registry, graph, names: HashSet::new(), problems: Vec::new() }
     }
@@ -113,6 +114,11 @@ impl GraphBuilder<'_> {
             let text = format!("two tasks have the name `{}`", node.origin.name);
             self.problems.push(Diagnostic::error(codes::DUPLICATE, text, Label::at(node.origin.span, "")));
         }
+        if matches!(&node.body, Body::Kernel(task) if task.grid.is_empty()) {
+            // Nothing to run: a legal outcome of a size that is 0 on this rank.
+            self.graph.skipped.push(node);
+            return None;
+        }
         self.graph.phases[phase as usize].push(node.clone());
         Some(node)
     }
@@ -168,9 +174,6 @@ impl GraphBuilder<'_> {
             TaskSpec::Kernel(spec) => {
                 let origin = spec.origin.clone().unwrap_or_else(default_name);
                 let task = self.kernel(&spec, &origin)?;
-                if task.grid.is_empty() {
-                    return None; // nothing to run: a legal outcome of a size that is 0 on this rank
-                }
                 (origin, Body::Kernel(task))
             }
             TaskSpec::Op(spec) => {

@@ -154,6 +154,8 @@ pub struct TaskGraph {
     pub(crate) device: Arc<str>,
     pub(crate) buffers: Arc<Vec<BufferDecl>>,
     pub(crate) phases: [Vec<Arc<Node>>; 3],
+    /// Kernels whose grid is empty on this rank: they do not run, but what they name is there.
+    pub(crate) skipped: Vec<Arc<Node>>,
 }
 
 impl TaskGraph {
@@ -195,7 +197,7 @@ impl TaskGraph {
     /// Whether each buffer, by id, is named by a task of this rank: the rank has it then.
     pub fn uses(&self) -> Vec<bool> {
         let mut uses = vec![false; self.buffers.len()];
-        for node in self.phases.iter().flatten() {
+        for node in self.phases.iter().flatten().chain(&self.skipped) {
             for (_, _, args, _) in node.parts() {
                 for arg in args {
                     if let Arg::Buffer(range) = arg

@@ -154,7 +154,7 @@ impl<'a, B> Call<'a, B> {
 }
 
 fn missing(param: &'static str) -> ArgError {
-    ArgError::new(param, "the argument is missing")
+    ArgError::new(param, "is missing")
 }
 
 fn buffer<'a, B>(args: &Args<'a, B>, name: &'static str) -> Result<&'a B, ArgError> {
@@ -179,9 +179,9 @@ fn send_and_recv<'a, B>(args: &Args<'a, B>) -> Result<(&'a B, &'a B), ArgError> 
         (None, None, Some(_)) => {
             Err(missing("send").with_help("give both `send` and `recv`, or `buffer` alone to work in place"))
         }
-        (None, None, None) => Err(ArgError::new("buffer", "there is neither `buffer` nor `send` and `recv`")
+        (None, None, None) => Err(ArgError::new("buffer", "is missing, and so are `send` and `recv`")
             .with_help("give `buffer` to work in place, or `send` and `recv`")),
-        (Some(_), ..) => Err(ArgError::new("buffer", "`buffer` excludes `send` and `recv`")
+        (Some(_), ..) => Err(ArgError::new("buffer", "excludes `send` and `recv`")
             .with_help("give `buffer` alone to work in place, or `send` and `recv`")),
     }
 }

@@ -463,15 +463,23 @@ fn blocks(
     if u128::from(block.len()) * u128::from(size) == u128::from(whole.len()) {
         return Ok(());
     }
-    divides(whole_name, whole.len(), size)?;
-    let message = format!(
+    let mut message = format!(
         "has {} elements, but must have {size} ranks × {} elements of `{block_name}` = {}",
         whole.len(),
         block.len(),
         u128::from(block.len()) * u128::from(size)
     );
-    Err(ArgError::new(whole_name, message))
+    let rest = whole.len() % u64::from(size);
+    // What is given out by ranks was meant to divide; what is gathered takes its size from the blocks.
+    if rest == 0 || whole_name != "send" {
+        return Err(ArgError::new(whole_name, message));
+    }
+    message += &format!("; {} does not divide among {size} ranks: the remainder is {rest}", whole.len());
+    Err(ArgError::new(whole_name, message).with_help(UNEVEN))
 }
+
+const UNEVEN: &str =
+    "pad the buffer to a multiple of the ranks, or move uneven parts with sends and receives in a group";
 
 fn divides(name: &'static str, len: u64, size: u32) -> Result<(), ArgError> {
     match len % u64::from(size) {
@@ -480,6 +488,6 @@ fn divides(name: &'static str, len: u64, size: u32) -> Result<(), ArgError> {
             name,
             format!("has {len} elements, which do not divide among {size} ranks: the remainder is {rest}"),
         )
-        .with_help("pad the buffer to a multiple of the ranks, or move uneven parts with sends and receives in a group")),
+        .with_help(UNEVEN)),
     }
 }

@@ -62,6 +62,7 @@ fn same(a: &TaskGraph, b: &TaskGraph) -> bool {
         && a.phases
             .iter()
             .zip(&b.phases)
+            .chain([(&a.skipped, &b.skipped)])
             .all(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b)))
 }
 
@@ -69,11 +70,11 @@ fn rank(graph: &TaskGraph, problems: &mut Vec<Diagnostic>) {
     let whole = |decl: &BufferDecl| 0..decl.len();
     let mut written: Vec<Written> = vec![Written::default(); graph.buffers.len()];
     let mut state = State { graph, written: &mut written, problems };
-    for (index, decl) in graph.buffers.iter().enumerate() {
-        if decl.upload != Upload::Never {
+    let uploaded = |state: &mut State<'_>, when: Upload| {
+        for (index, decl) in graph.buffers.iter().enumerate().filter(|(_, d)| d.upload == when) {
             state.written[index].add(&whole(decl));
         }
-    }
+    };
     let uses = graph.uses();
     let downloaded = |state: &mut State<'_>, when: Download| {
         for (index, decl) in graph.buffers.iter().enumerate().filter(|&(i, d)| uses[i] && d.download == when)
@@ -81,9 +82,12 @@ fn rank(graph: &TaskGraph, problems: &mut Vec<Diagnostic>) {
             state.downloaded(index, decl);
         }
     };
+    uploaded(&mut state, Upload::First);
     state.run(graph.tasks(Phase::Setup));
+    uploaded(&mut state, Upload::Every);
     state.run(graph.tasks(Phase::Step));
     downloaded(&mut state, Download::Every);
+    downloaded(&mut state, Download::Asked);
     state.run(graph.tasks(Phase::Finish));
     downloaded(&mut state, Download::Last);
 }
@@ -128,7 +132,7 @@ impl State<'_> {
         self.problems.push(
             Diagnostic::error(codes::UNWRITTEN, text, label)
                 .with_related(Label::at(decl.span, "declared here"))
-                .with_help(format!("give `{}` an init, or write it in an earlier task", decl.name)),
+                .with_help(self.mend(index)),
         );
         // Once is enough for each buffer.
         self.written[index].add(&(0..decl.len()));
@@ -144,9 +148,27 @@ impl State<'_> {
             );
             let label =
                 Label::at(decl.span, format!("`{}` is downloaded", decl.name)).on_rank(self.graph.rank);
-            let help = format!("give `{}` an init, or write all of it in a task", decl.name);
-            self.problems.push(Diagnostic::error(codes::UNWRITTEN, text, label).with_help(help));
+            self.problems.push(Diagnostic::error(codes::UNWRITTEN, text, label).with_help(self.mend(index)));
         }
+    }
+
+    /// What would give the buffer contents in time.
+    fn mend(&self, index: usize) -> String {
+        let decl = &self.graph.buffers[index];
+        let writes = |node: &&Arc<Node>| {
+            let accesses = node.parts().flat_map(|(_, _, _, description)| &description.accesses);
+            accesses.into_iter().any(|a| a.buffer.0 as usize == index && a.mode.writes())
+        };
+        if let Some(node) = self.graph.skipped.iter().find(writes) {
+            return format!(
+                "`{}` would write it, but its grid is empty on rank {}, so that it does not run: give `{}` an init",
+                node.origin.name, self.graph.rank, decl.name
+            );
+        }
+        if decl.upload == Upload::Every {
+            return format!("`{}` is uploaded at the start of each step, and setup comes before", decl.name);
+        }
+        format!("give `{}` an init, or write all that is read of it in an earlier task", decl.name)
     }
 }
 

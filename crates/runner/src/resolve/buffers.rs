@@ -8,7 +8,7 @@ use squall_core::{BufferDecl, Diagnostic, Download, GraphBuilder, Label, Upload}
 use super::env::RankEnv;
 use super::names::Symbols;
 use crate::codes;
-use crate::manifest::model::{self, Buffer, SaveRanks};
+use crate::manifest::model::{self, Buffer, SaveRanks, WatchEvery};
 
 /// How the buffers are declared on each rank.
 pub(super) struct Plan<'s, 'm> {
@@ -101,10 +101,14 @@ impl<'s, 'm> Plan<'s, 'm> {
             SaveRanks::Each | SaveRanks::Gather => true,
             SaveRanks::One(rank) => env.int(rank) == Some(env.rank().into()),
         });
-        let watched =
-            self.watched[place].iter().any(|watch| super::watch::rank(watch, env) == Some(env.rank()));
+        let here = |watch: &&&model::Watch| super::watch::rank(watch, env) == Some(env.rank());
+        let watched = self.watched[place].iter().any(|watch| here(&watch));
+        let between = self.watched[place]
+            .iter()
+            .any(|watch| matches!(watch.every.value, WatchEvery::Steps(_)) && here(&watch));
         let download = match buffer.download.value {
             model::Download::Every => Download::Every,
+            _ if between => Download::Asked,
             model::Download::Last => Download::Last,
             model::Download::Never if saved || watched => Download::Last,
             model::Download::Never => Download::Never,

@@ -37,6 +37,13 @@ pub(super) fn check(symbols: &Symbols<'_>, problems: &RefCell<Vec<Diagnostic>>) 
     let mut files: BTreeMap<String, &crate::manifest::place::Place> = BTreeMap::new();
     for buffer in &symbols.manifest.buffers {
         let Some(save) = &buffer.save else { continue };
+        if let SaveRanks::One(rank) = &save.value.ranks
+            && symbols.depends.formula(symbols, rank)
+        {
+            let message = format!("`{}` is saved by one rank, the same for all", buffer.name.value);
+            let label = Label::at(rank.place.span(), "depends on the rank that asks");
+            problems.borrow_mut().push(Diagnostic::error(codes::SAVE, message, label));
+        }
         // Two templates are the same file on every rank, or on none.
         let place = &save.value.file.place;
         if let Some(other) = files.insert(save.value.file.for_rank(0), place) {
@@ -67,14 +74,24 @@ impl Job<'_> {
                 |message: String| Diagnostic::error(codes::SAVE, message, Label::at(file.place.span(), ""));
             let format = save.value.format;
             let mut target = |file: String, writers| targets.push(Target { file, format, buffer, writers });
+            let name = &declared.name.value;
             match &save.value.ranks {
+                SaveRanks::Each | SaveRanks::Gather if holders.is_empty() => problems.push(
+                    error(format!("`{name}` is to be saved, and no rank has it"))
+                        .with_help(format!("a rank has the buffers that its tasks name; here no task names `{name}`")),
+                ),
                 SaveRanks::Each if holders.len() > 1 && !file.depends_on_rank() => problems.push(
                     error(format!("ranks {} and {} would both write `{}`", holders[0], holders[1], file.for_rank(0)))
                         .with_help("put `{rank}` into the name, or write one rank's with `rank = 0`, or all in one file with `gather = true`"),
                 ),
                 SaveRanks::Each => holders.iter().for_each(|&rank| target(file.for_rank(rank), Writers::One(rank))),
-                SaveRanks::Gather if !holders.is_empty() => target(file.for_rank(0), Writers::All(holders)),
-                SaveRanks::Gather => {}
+                SaveRanks::Gather => match (0..self.world.size()).find(|rank| !holders.contains(rank)) {
+                    None => target(file.for_rank(0), Writers::All(holders)),
+                    Some(rank) => problems.push(
+                        error(format!("all ranks' `{name}` are to be gathered, and rank {rank} has none"))
+                            .with_help(format!("a rank has the buffers that its tasks name; no task of rank {rank} names `{name}`")),
+                    ),
+                },
                 SaveRanks::One(formula) => {
                     let env = self.env(0);
                     let rank = env.int(formula);
@@ -82,11 +99,10 @@ impl Job<'_> {
                     match rank.map(|rank| (rank, u32::try_from(rank).ok().filter(|rank| holders.contains(rank)))) {
                         Some((_, Some(rank))) => target(file.for_rank(rank), Writers::One(rank)),
                         Some((rank, None)) if !(0..i64::from(self.world.size())).contains(&rank) => {
-                            let (name, world) = (&declared.name.value, self.world.size());
+                            let world = self.world.size();
                             problems.push(error(format!("rank {rank} is to save `{name}`, and the world has {world} ranks")));
                         }
                         Some((rank, None)) => {
-                            let name = &declared.name.value;
                             problems.push(error(format!("rank {rank} is to save `{name}`, and has no such buffer")));
                         }
                         None => {}

@@ -30,6 +30,8 @@ pub struct Request<'a> {
     pub manifest: &'a Manifest,
     /// The folder that file names in it are relative to.
     pub folder: &'a Path,
+    /// The manifest's own file, if it came from one: no output may replace it.
+    pub file: Option<&'a Path>,
     /// Devices in place of the manifest's.
     pub devices: Option<&'a Devices>,
     /// Steps in place of the manifest's.
@@ -80,7 +82,7 @@ fn to_the_end(
     let job = resolve(manifest, registry, chosen.indices.len() as u64, chosen.kind)?;
     let verified = verify(job.graphs.clone())?;
     // A place that cannot be written costs no run.
-    let outputs = Outputs::prepare(&job, request.folder)?;
+    let outputs = Outputs::prepare(&job, request)?;
     let opened = chosen.open(registry)?;
     let pipeline = &manifest.pipeline;
     let options = Options::default()

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use squall_core::{BufferDecl, BufferId, DType, Diagnostic, Label, PlanGroup, Span};
 
-use super::RunError;
+use super::{Request, RunError};
 use crate::codes;
 use crate::files::output::Output;
 use crate::files::{npy, png};
@@ -28,8 +28,10 @@ struct Ready {
 
 impl Outputs {
     /// Makes sure that every output can be written and costs no other file, before anything runs.
-    pub(super) fn prepare(job: &Job<'_>, folder: &Path) -> Result<Outputs, Vec<Diagnostic>> {
+    pub(super) fn prepare(job: &Job<'_>, request: &Request<'_>) -> Result<Outputs, Vec<Diagnostic>> {
+        let folder = request.folder;
         let inputs = inputs(job, folder);
+        let manifest = request.file.and_then(|file| fs::canonicalize(file).ok());
         let (mut ready, mut problems) = (Vec::new(), Vec::new());
         let mut taken: BTreeMap<PathBuf, Span> = BTreeMap::new();
         for target in job.targets()? {
@@ -50,7 +52,10 @@ impl Outputs {
             // Where a file really is, whatever folders and links its name goes through.
             let place = one.output.place();
             let name = one.path.display();
-            if let Some(input) = inputs.get(&place) {
+            if manifest.as_ref() == Some(&place) {
+                let report = error(codes::OUTPUT, format!("saving to `{name}` would overwrite the manifest"));
+                problems.push(report.with_help("save it under another name"));
+            } else if let Some(input) = inputs.get(&place) {
                 let report = error(codes::OUTPUT, format!("saving to `{name}` would overwrite what is read"))
                     .with_related(Label::at(*input, "read here"));
                 problems.push(report.with_help("save it under another name"));

@@ -20,6 +20,7 @@ pub(crate) fn run(registry: &Registry, args: &RunArgs) -> u8 {
     let request = Request {
         manifest: &source.manifest,
         folder: source.folder(),
+        file: Some(&args.manifest.manifest),
         devices: args.manifest.devices.as_ref(),
         steps: args.steps,
     };
