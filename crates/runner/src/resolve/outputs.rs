@@ -9,6 +9,7 @@ use super::Job;
 use super::names::Symbols;
 use crate::codes;
 use crate::manifest::model::{SaveFormat, SaveRanks};
+use crate::render::count;
 
 /// A file to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,8 +83,8 @@ impl Job<'_> {
                     match rank.map(|rank| (rank, u32::try_from(rank).ok().filter(|rank| holders.contains(rank)))) {
                         Some((_, Some(rank))) => target(file.for_rank(rank), Writers::One(rank)),
                         Some((rank, None)) if !(0..i64::from(self.world.size())).contains(&rank) => {
-                            let (name, world) = (&declared.name.value, self.world.size());
-                            problems.push(error(format!("rank {rank} is to save `{name}`, and the world has {world} ranks")));
+                            let (name, world) = (&declared.name.value, count(self.world.size().into(), "rank"));
+                            problems.push(error(format!("rank {rank} is to save `{name}`, and the world has {world}")));
                         }
                         Some((rank, None)) => {
                             let name = &declared.name.value;
