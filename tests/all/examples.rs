@@ -86,13 +86,13 @@ fn average_gradients() {
 fn digits_are_learnt_and_recognised() {
     let copied = Copied::new("digits");
     let trained = run_file(&copied.manifest("train.toml"), None, None).unwrap();
-    let losses: Vec<f64> = trained.watched["loss"].iter().map(|reading| reading.value.unwrap()).collect();
+    let losses: Vec<f64> = trained.watched.of("loss").iter().map(|reading| reading.value.unwrap().as_f64()).collect();
     assert_eq!(losses.len(), 9);
     assert!(losses[0] < 10f64.ln(), "no better than guessing: {losses:?}");
     assert!(losses[8] < losses[0] / 2.0 && losses[4] < losses[0], "the loss does not fall: {losses:?}");
 
     let tested = run_file(&copied.manifest("eval.toml"), None, None).unwrap();
-    let accuracy = tested.watched["accuracy"][0].value.unwrap();
+    let accuracy = tested.watched.of("accuracy")[0].value.unwrap().as_f64();
     assert!(accuracy >= 0.95, "{accuracy}");
 
     // The count again, from what was saved.
@@ -112,7 +112,7 @@ fn digits_are_learnt_and_recognised() {
     // Shares of any size count the same rows.
     for world in [1, 3, 7] {
         let tested = run_file(&copied.manifest("eval.toml"), Some(&hosts(world)), None).unwrap();
-        assert_eq!(tested.watched["accuracy"][0].value, Some(accuracy), "world {world}");
+        assert_eq!(tested.watched.of("accuracy")[0].value.unwrap().as_f64(), accuracy, "world {world}");
     }
 }
 

@@ -62,6 +62,7 @@ codes! {
     MORE_WARNINGS = "W0001", "There are more warnings than are listed.";
     UNUSED_BUFFER = "W0101", "A buffer is declared and no task names it.";
     UNUSED_PARAM = "W0102", "A param is declared and nothing uses it.";
+    UNUSED_COMMUNICATOR = "W0103", "A communicator is declared and nothing uses it.";
 }
 
 /// The meaning of a code of this table.

@@ -14,6 +14,7 @@ use squall_core::{
 
 use crate::files::Shape;
 use crate::manifest::model::SaveRanks;
+use crate::render::count;
 use crate::resolve::Job;
 
 /// The plan of a job: of all ranks, or of one.
@@ -244,10 +245,6 @@ fn sent(graph: &TaskGraph, task: &OpTask) -> u128 {
         u128::from(access.range.end - access.range.start) * u128::from(size)
     })
     .sum()
-}
-
-fn count(count: u64, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use squall_core::element::{Exact, ValueError};
 use squall_core::{DType, Element, Scalar, with_element};
 
 use super::array::{Array, byte_length};
+use crate::render::count;
 
 /// A buffer's contents cannot be made.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -24,7 +25,7 @@ pub enum InitError {
         error: ValueError,
     },
     /// The list has another length than the buffer.
-    #[error("{found} values are given for {expected} elements")]
+    #[error("{} for {}", count(*found, "value"), count(*expected, "element"))]
     Count {
         /// Elements of the buffer.
         expected: u64,

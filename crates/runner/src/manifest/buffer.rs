@@ -24,6 +24,7 @@ fn buffer<'s>(reader: &mut Reader<'s>, entry: Field<'_, 's>) -> Option<Buffer> {
     let feed = fields.get("feed").and_then(|field| feed(reader, field));
     let uploads = [("first", Upload::First), ("every", Upload::Every), ("never", Upload::Never)];
     let upload = fields.get("upload").and_then(|field| reader.choice(field, &uploads));
+    check_upload(reader, &fields, upload);
     let downloads = [("never", Download::Never), ("every", Download::Every), ("last", Download::Last)];
     let download = fields.get("download").and_then(|field| reader.choice(field, &downloads));
     let save = fields.get("save").and_then(|field| save(reader, field));
@@ -37,6 +38,29 @@ fn buffer<'s>(reader: &mut Reader<'s>, entry: Field<'_, 's>) -> Option<Buffer> {
         download: download.unwrap_or(At::default(Download::Never)),
         save,
     })
+}
+
+/// Reports an `upload` that says otherwise than where the contents come from.
+fn check_upload<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>, upload: Option<At<Upload>>) {
+    let (Some(field), Some(upload)) = (fields.get("upload"), upload) else { return };
+    match (upload.value, fields.get("feed"), fields.get("init")) {
+        (Upload::First | Upload::Never, Some(feed), _) => {
+            let message = "a `feed` is uploaded before every step, whatever `upload` says";
+            let label = Label::at(field.key_span, "not `every`");
+            let report = Diagnostic::error(codes::CONFLICTING_KEYS, message, label);
+            reader.report(
+                report.with_related(Label::at(feed.key_span, "the feed")).with_help("leave `upload` out"),
+            );
+        }
+        (Upload::Every, None, None) if !fields.misspells(&["init", "feed"]) => {
+            let message =
+                "`upload = \"every\"` has nothing to upload: the buffer has neither `init` nor `feed`";
+            let label = Label::at(field.key_span, "nothing to upload");
+            let report = Diagnostic::error(codes::CONFLICTING_KEYS, message, label);
+            reader.report(report.with_help("give the buffer an `init`, or leave `upload` out"));
+        }
+        _ => {}
+    }
 }
 
 fn dtype<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<At<DType>> {
@@ -65,6 +89,7 @@ fn one_of<'t, 's>(
     found.sort_by_key(|field| field.key_span.start);
     match found.as_slice() {
         [one] => Some(*one),
+        [] if fields.misspells(keys) => None,
         [] => {
             let listed = keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
             let message = format!("{what} has none of {listed}");

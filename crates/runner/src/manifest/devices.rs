@@ -39,7 +39,14 @@ const BACKENDS: &[&str] = &["cuda", "host"];
 impl Devices {
     /// Reads one entry: `auto`, `cuda`, `cuda:1`, `host:0..4`.
     pub fn parse(text: &str) -> Result<Devices, TextError> {
-        if text == "auto" { Ok(Devices::Auto) } else { Ok(Devices::Listed(vec![DeviceSpec::parse(text)?])) }
+        if text == "auto" {
+            return Ok(Devices::Auto);
+        }
+        let spec = DeviceSpec::parse(text).map_err(|error| match nearest(text, ["auto"]) {
+            Some(_) => TextError { help: Some("did you mean `auto`?".to_owned()), ..error },
+            None => error,
+        })?;
+        Ok(Devices::Listed(vec![spec]))
     }
 
     /// Reads entries with commas between them, as the command line has them: `cuda:1,cuda:0`. All are of one kind.
@@ -78,10 +85,11 @@ impl DeviceSpec {
                 "gpu" | "nvidia" => "did you mean `cuda`?".to_owned(),
                 "cpu" => "did you mean `host`?".to_owned(),
                 "auto" if index.is_some() => "`auto` takes no index".to_owned(),
+                "auto" => "`auto` is no device among others; it stands alone, without brackets".to_owned(),
                 lower if lower.parse::<u32>().is_ok() => format!("name the kind too: `cuda:{lower}`"),
-                _ => match nearest(name, BACKENDS.iter().copied().chain(["auto"])) {
+                _ => match nearest(name, BACKENDS.iter().copied()) {
                     Some(near) => format!("did you mean `{near}`?"),
-                    None => "devices are `auto`, `cuda`, `cuda:0..2`, `host:0..4`".to_owned(),
+                    None => "devices are `cuda`, `cuda:0..2`, `host:0..4`, or `auto` alone".to_owned(),
                 },
             };
             return Err(TextError::new(0..name.len(), format!("`{name}` is no kind of device"), help));
@@ -163,5 +171,9 @@ mod tests {
         assert!(help("cpu:0").contains("`host`"));
         assert!(help("0").contains("`cuda:0`"));
         assert!(help("CUDA:0").contains("`cuda`"));
+        assert!(help("Auto").contains("`auto`?"));
+        let of_list = |text: &str| DeviceSpec::parse(text).unwrap_err().help.unwrap();
+        assert!(of_list("auto").contains("stands alone"));
+        assert!(!of_list("aut").contains("`auto`?"));
     }
 }

@@ -150,12 +150,11 @@ pub(crate) const SAVE: Level = Level {
     habits: &[("file", "write `npy` or `png`"), ("path", "write `npy` or `png`"), ("root", "write `rank`")],
 };
 
-pub(crate) const TASK: Level = Level {
-    title: "a task",
-    keys: &["name", "kernel", "op", "group", "args", "grid", "library", "when"],
-    later: &["for", "do", "swap"],
-    habits: TASK_HABITS,
-};
+/// The keys of a task.
+pub(crate) const TASK_KEYS: &[&str] = &["name", "kernel", "op", "group", "args", "grid", "library", "when"];
+
+pub(crate) const TASK: Level =
+    Level { title: "a task", keys: TASK_KEYS, later: &["for", "do", "swap"], habits: TASK_HABITS };
 
 pub(crate) const ENTRY: Level = Level {
     title: "an entry of a group",
@@ -230,7 +229,7 @@ impl Level {
         if self.later.contains(&key) {
             return unsupported(key, span, &format!("not yet in {}", self.title));
         }
-        let habit = self.habits.iter().find(|(habit, _)| *habit == key).map(|(_, help)| (*help).to_owned());
+        let habit = self.habit(key).map(str::to_owned);
         let homes = self.homes(key);
         if habit.is_none() && !homes.is_empty() {
             let message = format!("`{key}` is not a key of {}", self.title);
@@ -243,6 +242,22 @@ impl Level {
             None => format!("its keys are {}", self.keys.join(", ")),
         });
         Diagnostic::error(codes::UNKNOWN_KEY, message, Label::at(span, "unknown")).with_help(help)
+    }
+
+    /// Whether what is said of an unknown key is to write `missing`, or to move it there.
+    pub(crate) fn suggests(&self, unknown: &str, missing: &str) -> bool {
+        if let Some(help) = self.habit(unknown) {
+            let key = help.split('`').skip(1).step_by(2).filter_map(|code| code.split(' ').next());
+            return key.into_iter().any(|key| key == missing);
+        }
+        match self.homes(unknown).as_slice() {
+            [] => nearest(unknown, self.keys.iter().copied()) == Some(missing),
+            homes => homes.iter().any(|home| home.trim_matches('`') == missing),
+        }
+    }
+
+    fn habit(&self, key: &str) -> Option<&'static str> {
+        self.habits.iter().find(|(habit, _)| *habit == key).map(|(_, help)| *help)
     }
 
     /// The other kinds of tables that take a key.

@@ -31,7 +31,9 @@ pub use model::Manifest;
 pub use syntax::MAX_SIZE;
 
 use self::collect::Diagnostics;
+pub(crate) use self::levels::TASK_KEYS;
 use self::reader::{Fields, Reader};
+pub(crate) use self::scope::wrong_kind;
 use crate::codes;
 
 /// The version of the language that this build reads.
@@ -73,7 +75,8 @@ pub fn parse(text: &str) -> Result<(Manifest, Vec<Diagnostic>), Vec<Diagnostic>>
         return Err(diagnostics.sorted());
     }
     let mut warnings = Diagnostics::default();
-    unused::check(&manifest.params, &manifest.buffers, &used).for_each(|warning| warnings.push(warning));
+    unused::check(&manifest.params, &manifest.communicators, &manifest.buffers, &used)
+        .for_each(|warning| warnings.push(warning));
     Ok((Manifest { names, ..manifest }, warnings.sorted()))
 }
 

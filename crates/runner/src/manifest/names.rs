@@ -1,7 +1,7 @@
 //! The namespace of a manifest: buffers, params, communicators and tasks share it.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use squall_core::{Diagnostic, Label, Span};
 use toml::de::{DeTable, DeValue};
@@ -47,12 +47,19 @@ pub struct Declared {
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     entries: BTreeMap<String, Declared>,
+    /// The params that are written as lists.
+    lists: BTreeSet<String>,
 }
 
 impl Names {
     /// What a name stands for.
     pub fn get(&self, name: &str) -> Option<Declared> {
         self.entries.get(name).copied()
+    }
+
+    /// Whether a name is that of a param that is written as a list.
+    pub(crate) fn is_list(&self, name: &str) -> bool {
+        self.lists.contains(name)
     }
 
     /// The names of one kind, sorted.
@@ -87,6 +94,10 @@ impl Names {
         }
         found.sort_by_key(|(_, _, span)| span.start);
         let mut names = Names::default();
+        if let Some(params) = root.get("params").and_then(|params| params.get_ref().as_table()) {
+            let lists = params.iter().filter(|(_, value)| matches!(value.get_ref(), DeValue::Array(_)));
+            names.lists.extend(lists.map(|(key, _)| key.get_ref().as_ref().to_owned()));
+        }
         for (name, kind, span) in found {
             if let Some(diagnostic) = check(name, kind, span) {
                 report(diagnostic);

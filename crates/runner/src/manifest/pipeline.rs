@@ -33,7 +33,7 @@ pub(crate) fn read<'s>(reader: &mut Reader<'s>, root: &Fields<'_, 's>) -> Pipeli
 
 fn duration<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<At<Duration>> {
     if let DeValue::Integer(seconds) = field.node.get_ref() {
-        let help = format!("a duration has its unit: `\"{seconds}s\"`");
+        let help = hint(&format!("{}s", seconds.as_str()));
         return reader.wrong_type_with_help(field, "a duration, as `\"30s\"`", Some(help));
     }
     let text = reader.text_or(field, "a duration, as `\"30s\"`")?;
@@ -46,31 +46,34 @@ fn duration<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<At<Dura
 /// Longer waits are no waits; the bound keeps every sum of a time and a duration representable.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
+const FORMS: &str = "a whole number and a unit: `\"500ms\"`, `\"30s\"`, `\"2m\"`, `\"1h\"`";
+
+/// The hint to write `mended`, if that is a duration.
+fn hint(mended: &str) -> String {
+    match parse_duration(mended) {
+        Ok(_) => format!("a duration has its unit: `\"{mended}\"`"),
+        Err(_) => FORMS.to_owned(),
+    }
+}
+
 /// Reads `500ms`, `30s`, `2m`, `1h`.
 fn parse_duration(text: &str) -> Result<Duration, TextError> {
     let whole = 0..text.len();
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
-    let malformed = |help: String| {
-        let message = format!("`{text}` is not a duration");
-        Err(TextError::new(whole.clone(), message, help))
-    };
+    let malformed =
+        |help: String| Err(TextError::new(whole.clone(), format!("`{text}` is not a duration"), help));
     if number.is_empty() {
-        return malformed("a whole number and a unit: `\"500ms\"`, `\"30s\"`, `\"2m\"`, `\"1h\"`".to_owned());
+        return malformed(FORMS.to_owned());
     }
     let milliseconds: u64 = match unit.trim_start() {
         "ms" => 1,
         "s" => 1000,
         "m" => 60_000,
         "h" => 3_600_000,
-        "" => return malformed(format!("a duration has its unit: `\"{number}s\"`")),
-        "sec" | "secs" | "second" | "seconds" => return malformed(format!("write `\"{number}s\"`")),
-        "min" | "mins" | "minute" | "minutes" => return malformed(format!("write `\"{number}m\"`")),
-        _ => {
-            return malformed(
-                "a whole number and a unit: `\"500ms\"`, `\"30s\"`, `\"2m\"`, `\"1h\"`".to_owned(),
-            );
-        }
+        "" | "sec" | "secs" | "second" | "seconds" => return malformed(hint(&format!("{number}s"))),
+        "min" | "mins" | "minute" | "minutes" => return malformed(hint(&format!("{number}m"))),
+        _ => return malformed(FORMS.to_owned()),
     };
     let total = number.parse::<u64>().ok().and_then(|number| number.checked_mul(milliseconds));
     match total.map(Duration::from_millis) {
@@ -100,6 +103,12 @@ mod tests {
             assert!(parse_duration(refused).is_err(), "{refused}");
         }
         assert!(parse_duration("2").unwrap_err().help.unwrap().contains("`\"2s\"`"));
+        for without_mend in ["0", "-2", "99999999999", "0 sec"] {
+            assert!(
+                parse_duration(without_mend).unwrap_err().help.unwrap().contains("`\"30s\"`"),
+                "{without_mend}"
+            );
+        }
         assert!(parse_duration("2 min").unwrap_err().help.unwrap().contains("`\"2m\"`"));
     }
 }

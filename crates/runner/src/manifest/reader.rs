@@ -63,10 +63,17 @@ impl<'t, 's> Fields<'t, 's> {
         Some(Field { key: key.get_ref(), key_span: key.span().into(), node })
     }
 
-    /// The value of a key that the table must have.
+    /// Whether the table has an unknown key, reported already, that was to be one of these.
+    pub(crate) fn misspells(&self, keys: &[&str]) -> bool {
+        let unknown =
+            self.table.keys().map(|key| &**key.get_ref()).filter(|key| !self.level.keys.contains(key));
+        unknown.into_iter().any(|unknown| keys.iter().any(|key| self.level.suggests(unknown, key)))
+    }
+
+    /// The value of a key that the table must have. A misspelt one is reported as that alone.
     pub(crate) fn need(&self, reader: &mut Reader<'s>, key: &str) -> Option<Field<'t, 's>> {
         let field = self.get(key);
-        if field.is_none() {
+        if field.is_none() && !self.misspells(&[key]) {
             let message = format!("{} has no `{key}`", self.level.title);
             reader.error(codes::MISSING_KEY, message, self.span, format!("`{key}` is missing here"));
         }
@@ -363,12 +370,25 @@ impl<'s> Reader<'s> {
     pub(crate) fn formulas(&mut self, field: Field<'_, 's>, scope: Scope<'_>) -> Option<At<Vec<Formula>>> {
         let DeValue::Array(items) = field.node.get_ref() else {
             let one = self.source.get(field.node.span()).unwrap_or("…");
-            let help =
-                matches!(field.node.get_ref(), DeValue::String(_) | DeValue::Integer(_) | DeValue::Float(_))
-                    .then(|| format!("write `{} = [{one}]`", field.key));
+            let help = match field.node.get_ref() {
+                DeValue::String(name) if self.names.is_list(name) => {
+                    Some(format!("write the items one by one: `{} = [\"{name}[0]\", …]`", field.key))
+                }
+                DeValue::String(_) | DeValue::Integer(_) | DeValue::Float(_) => {
+                    Some(format!("write `{} = [{one}]`", field.key))
+                }
+                _ => None,
+            };
             return self.wrong_type_with_help(field, "an array", help);
         };
-        let items = items.iter().filter_map(|item| self.formula(field.part(item), scope)).collect();
+        let is_array = |item: &&Node<'s>| matches!(item.get_ref(), DeValue::Array(_));
+        // A matrix is one mistake, not one in each of its rows.
+        if let Some(row) = items.iter().find(is_array) {
+            let help = "the list is flat: write its numbers one after another".to_owned();
+            self.wrong_type_with_help::<()>(field.part(row), "numbers and expressions", Some(help));
+        }
+        let others = items.iter().filter(|item| !is_array(item));
+        let items = others.filter_map(|item| self.formula(field.part(item), scope)).collect();
         Some(At::new(items, field.span()))
     }
 

@@ -80,7 +80,8 @@ fn element_index(span: Span) -> Diagnostic {
         .with_help("`i` is the index of an element, in `fill` alone")
 }
 
-fn wrong_kind(mention: Mention<'_>, name: &str, declared: Declared, span: Span) -> Diagnostic {
+/// That a declared name is of another kind than a mention of it needs.
+pub(crate) fn wrong_kind(mention: Mention<'_>, name: &str, declared: Declared, span: Span) -> Diagnostic {
     let wanted = match mention {
         Mention::Communicator(_) => "a communicator",
         Mention::Len(_) => "a buffer or a list",

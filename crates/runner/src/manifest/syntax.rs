@@ -56,6 +56,13 @@ pub(crate) fn document(text: &str) -> Result<DeTable<'_>, Diagnostics> {
             let rest = text.get(span.end..).unwrap_or("");
             twice_until = rest.find("\n[").map_or(text.len(), |next| span.end + next);
         }
+        if in_unclosed(message, line_of(text, span.start).1) {
+            let label = Label::at(Span::from(span), "still inside of it");
+            let message = "this is not TOML: an array or an inline table before this line is not closed";
+            let help = "close it with `]` or `}`";
+            diagnostics.push(Diagnostic::error(codes::TOML_SYNTAX, message, label).with_help(help));
+            break; // all the rest stands inside of it too
+        }
         diagnostics.push_with(|| match message {
             "duplicate key" => duplicate_key(document.get_ref(), text, span.into()),
             _ => {
@@ -66,6 +73,25 @@ pub(crate) fn document(text: &str) -> Result<DeTable<'_>, Diagnostics> {
         });
     }
     Err(diagnostics)
+}
+
+/// Whether a fault, told as `message`, is that a line of the outside stands inside of brackets: a header, or in an array a
+/// key.
+fn in_unclosed(message: &str, line: &str) -> bool {
+    let header = line.trim_start_matches('[');
+    let is_header = header.len() < line.len()
+        && header.starts_with(|c: char| c.is_ascii_alphabetic())
+        && behind_key(header).starts_with(']');
+    let of_array = message.starts_with("missing comma between array elements");
+    let of_table = message.starts_with("missing comma between key-value pairs")
+        || message.starts_with("missing key for inline table element");
+    (of_array || of_table) && is_header
+        || of_array && behind_key(line).starts_with('=') && !line.starts_with('=')
+}
+
+/// The text behind a key at its beginning.
+fn behind_key(text: &str) -> &str {
+    text.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || "_-.".contains(c)).trim_start()
 }
 
 fn duplicate_key(document: &DeTable<'_>, text: &str, span: Span) -> Diagnostic {

@@ -1,6 +1,6 @@
 //! `[[setup]]`, `[[task]]` and `[[finish]]`.
 
-use squall_core::{Diagnostic, Label};
+use squall_core::{Diagnostic, Label, Span};
 use toml::de::DeValue;
 
 use super::model::{Arg, ArgValue, Args, Body, Grid, Group, GroupEntry, KernelCall, Loop, OpCall, Task};
@@ -9,12 +9,13 @@ use super::reader::{Field, Fields, Reader};
 use super::scope::Scope;
 use super::{habits, levels};
 use crate::codes;
-use crate::expr;
+use crate::expr::{self, NoEnv};
 
 /// Reads the tasks of one section.
 pub(crate) fn read<'s>(reader: &mut Reader<'s>, root: &Fields<'_, 's>, section: &str) -> Vec<Task> {
-    let has_block =
-        root.get("pipeline").is_some_and(|pipeline| pipeline.node.get_ref().get("block").is_some());
+    let gives_block = |key: &str| key == "block" || levels::PIPELINE.suggests(key, "block");
+    let pipeline = root.get("pipeline").and_then(|pipeline| pipeline.node.get_ref().as_table());
+    let has_block = pipeline.is_some_and(|table| table.keys().any(|key| gives_block(key.get_ref())));
     let tables = root.get(section).map(|field| reader.tables(field, &levels::TASK)).unwrap_or_default();
     tables.iter().filter_map(|fields| task(reader, fields, has_block)).collect()
 }
@@ -32,6 +33,7 @@ fn body<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>, has_block: bool) -
     bodies.sort_by_key(|field| field.key_span.start);
     match bodies.as_slice() {
         [] if levels::TASK.later.iter().any(|key| fields.get(key).is_some()) => None, // reported as not supported
+        [] if fields.misspells(&["kernel", "op", "group"]) => None,
         [] => {
             let message = "the task has none of `kernel`, `op`, `group`";
             reader.error(codes::MISSING_KEY, message, fields.span, "does nothing");
@@ -87,7 +89,7 @@ fn grid<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>, mut has_block: bool) 
             let threads =
                 fields.need(reader, "threads").and_then(|field| reader.dims(field, Scope::default()));
             let block = fields.get("block");
-            has_block |= block.is_some();
+            has_block |= block.is_some() || fields.misspells(&["block"]);
             (threads, block.and_then(|field| reader.dims(field, Scope::default())))
         }
         DeValue::Array(_) => {
@@ -191,6 +193,14 @@ fn group<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>, field: Field<'_, 
 }
 
 fn entry<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<GroupEntry> {
+    let table = field.node.get_ref().as_table();
+    if let Some((key, _)) = table.and_then(|table| table.get_key_value("kernel")) {
+        let label = Label::at(Span::from(key.span()), "a kernel");
+        let message = "a group holds ops alone";
+        let help = "write the kernel as a task of its own, before or after the group";
+        reader.report(Diagnostic::error(codes::MISPLACED_KEY, message, label).with_help(help));
+        return None;
+    }
     let fields = reader.table(field, &levels::ENTRY)?;
     let repeat = match fields.get("for") {
         // Without its loop an entry's variable is unknown, and so would be all that names it.
@@ -224,5 +234,14 @@ fn repeat<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<Loop> {
     let mut bound = |expr| reader.checked(Formula { expr, place: text.place.clone() }, Scope::default());
     let start = head.start.and_then(&mut bound);
     let end = bound(head.end)?;
+    let literal = |bound: &Formula| bound.eval_int(&NoEnv).ok();
+    let first = start.as_ref().map_or(Some(0), literal);
+    if let (Some(first), Some(last)) = (first, literal(&end))
+        && last < first
+    {
+        let message = format!("the loop never runs: it ends at {last}, before it begins at {first}");
+        let help = "the end is excluded: `m in 4` runs from 0 to 3, `m in 1..4` from 1 to 3".to_owned();
+        return reader.bad_value(field, message, help);
+    }
     Some(Loop { variable: At::new(head.variable.name.into(), span), start, end })
 }

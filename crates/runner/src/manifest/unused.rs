@@ -4,18 +4,25 @@ use std::collections::BTreeSet;
 
 use squall_core::{Diagnostic, Label};
 
-use super::model::{Buffer, Param};
+use super::model::{Buffer, Communicator, Param};
 use crate::codes;
 
-/// A warning for each buffer and param that no expression and no argument mentions.
+/// A warning for each param, communicator and buffer that no expression and no argument mentions.
 pub(crate) fn check<'m>(
     params: &'m [Param],
+    communicators: &'m [Communicator],
     buffers: &'m [Buffer],
     used: &BTreeSet<String>,
 ) -> impl Iterator<Item = Diagnostic> {
     let params = params.iter().filter(|param| !used.contains(&param.name.value)).map(|param| {
         let message = format!("nothing uses the param `{}`", param.name.value);
         Diagnostic::warning(codes::UNUSED_PARAM, message, Label::at(param.name.span, "unused"))
+    });
+    let communicators = communicators.iter().filter(|comm| !used.contains(&comm.name.value)).map(|comm| {
+        let message = format!("nothing uses the communicator `{}`", comm.name.value);
+        let label = Label::at(comm.name.span, "unused");
+        Diagnostic::warning(codes::UNUSED_COMMUNICATOR, message, label)
+            .with_help(format!("a task takes part in it with `args = {{ comm = \"{}\" }}`", comm.name.value))
     });
     let buffers = buffers.iter().filter(|buffer| !used.contains(&buffer.name.value)).map(|buffer| {
         let message = format!("no task names the buffer `{}`", buffer.name.value);
@@ -27,5 +34,5 @@ pub(crate) fn check<'m>(
             None => diagnostic,
         }
     });
-    params.chain(buffers)
+    params.chain(communicators).chain(buffers)
 }

@@ -4,12 +4,14 @@ use squall_core::graph::ArgValue as Given;
 use squall_core::{BufferDecl, BufferId, Diagnostic, Label, ParamDef, ParamKind};
 
 use super::env::RankEnv;
-use super::names::{Symbol, Symbols};
+use super::names::Symbols;
 use super::range;
 use crate::codes;
-use crate::expr::{AxisIndex, BufferRef, Env, Expr, Value};
+use crate::expr::{AxisIndex, BufferRef, Env, Expr, Mention, Value};
 use crate::manifest::model::{Arg, ArgValue};
+use crate::manifest::names::NameKind;
 use crate::manifest::place::{Formula, FormulaError, Text};
+use crate::manifest::{TASK_KEYS, wrong_kind};
 use crate::suggest::nearest;
 
 /// A fault is large, and rare.
@@ -35,16 +37,18 @@ enum Form<'m> {
 }
 
 impl<'m> Argument<'m> {
-    /// Reads what was written for a parameter. `what` is the task's descriptor, for messages.
+    /// Reads what was written for a parameter. `what` is the task's descriptor, for messages;
+    /// `has_comm`, whether `comm` could stand beside it.
     pub(super) fn read(
         symbols: &Symbols<'m>,
         what: &str,
         params: &'static [ParamDef],
+        has_comm: bool,
         arg: &'m Arg,
     ) -> Read<Argument<'m>> {
         let given = arg.name.value.as_str();
         let Some(param) = params.iter().find(|param| param.name == given) else {
-            return Err(unknown(what, params, arg).into());
+            return Err(unknown(what, params, has_comm, arg).into());
         };
         let form = match (param.kind, &arg.value) {
             (ParamKind::Word(_), ArgValue::Text(text)) => Form::Fixed(Given::Word(text.value.clone().into())),
@@ -52,7 +56,10 @@ impl<'m> Argument<'m> {
                 Form::List(items.iter().map(|item| formula(param, item)).collect::<Result<_, _>>()?)
             }
             (ParamKind::Buffer(..), ArgValue::Text(text)) => {
-                let reference = text.buffer().map_err(|error| reported(&error))?;
+                let reference = text.buffer().map_err(|error| match text.formula() {
+                    Ok(_) => wrong(param, takes(param.kind), &arg.value),
+                    Err(_) => reported(&error),
+                })?;
                 let place = buffer(symbols, param, text, &reference)?;
                 Form::Buffer(text, reference, place)
             }
@@ -69,13 +76,14 @@ impl<'m> Argument<'m> {
             }
             (kind, value) => return Err(wrong(param, takes(kind), value).into()),
         };
-        let form = match form {
-            Form::Formula(formula) => {
-                check_names(symbols, &formula.expr, &|range| formula.place.part(range))?;
-                Form::Formula(formula)
-            }
-            other => other,
+        let formulas = match &form {
+            Form::Formula(formula) => std::slice::from_ref(formula),
+            Form::List(items) => items,
+            Form::Fixed(_) | Form::Buffer(..) => &[],
         };
+        for formula in formulas {
+            check_names(symbols, &formula.expr, &|range| formula.place.part(range))?;
+        }
         Ok(Argument { name: param.name, form })
     }
 
@@ -163,20 +171,22 @@ fn takes(kind: ParamKind) -> &'static str {
     }
 }
 
-fn unknown(what: &str, params: &[ParamDef], arg: &Arg) -> Diagnostic {
+fn unknown(what: &str, params: &[ParamDef], has_comm: bool, arg: &Arg) -> Diagnostic {
     let name = arg.name.value.as_str();
     let message = format!("{what} has no argument `{name}`");
     let label = Label::at(arg.name.span, "unknown");
-    let known: Vec<String> = params.iter().map(|param| format!("`{}`", param.name)).collect();
-    let help = match habit(name, params).or_else(|| nearest(name, params.iter().map(|param| param.name))) {
+    let known: Vec<&'static str> =
+        params.iter().map(|param| param.name).chain(has_comm.then_some("comm")).collect();
+    let help = match habit(name, &known).or_else(|| nearest(name, known.iter().copied())) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => format!("it takes {}", known.join(", ")),
+        None if TASK_KEYS.contains(&name) => format!("`{name}` is a key of the task: write it beside `args`"),
+        None => format!("it takes `{}`", known.join("`, `")),
     };
     Diagnostic::error(codes::UNKNOWN_ARGUMENT, message, label).with_help(help)
 }
 
 /// What other systems call a parameter.
-fn habit(name: &str, params: &[ParamDef]) -> Option<&'static str> {
+fn habit(name: &str, known: &[&'static str]) -> Option<&'static str> {
     let ours: &[&str] = match name {
         "dest" | "dst" | "src" | "source" | "target" | "remote" => &["peer", "to", "from"],
         "op" | "reduce_op" | "reduction" => &["reduce"],
@@ -186,7 +196,7 @@ fn habit(name: &str, params: &[ParamDef]) -> Option<&'static str> {
         "communicator" | "group" => &["comm"],
         _ => return None,
     };
-    ours.iter().copied().find(|ours| params.iter().any(|param| param.name == *ours))
+    ours.iter().copied().find(|ours| known.contains(ours))
 }
 
 fn buffer(symbols: &Symbols<'_>, param: &ParamDef, text: &Text, reference: &BufferRef) -> Read<usize> {
@@ -218,24 +228,25 @@ fn buffer(symbols: &Symbols<'_>, param: &ParamDef, text: &Text, reference: &Buff
     Err(report.with_help(help).into())
 }
 
-/// A buffer's name where a number is needed: its value is not known before the task runs.
+/// A name that stands for no number where one is needed; a buffer's value is not known before the task runs.
 fn check_names(
     symbols: &Symbols<'_>,
     expr: &Expr,
     place: &dyn Fn(&std::ops::Range<usize>) -> squall_core::Span,
 ) -> Read<()> {
-    use crate::expr::Mention;
     let mut fault = None;
     expr.mentions(&mut |mention, range| {
         let Mention::Name(name) = mention else { return };
-        if fault.is_none() && matches!(symbols.get(name), Some(Symbol::Buffer(_))) {
-            let message =
-                format!("`{name}` is a buffer, and a number that is known before launch is needed here");
-            let help = format!("its number of elements is `len({name})`");
-            fault = Some(
-                Diagnostic::error(codes::WRONG_NAME, message, Label::at(place(range), "a buffer"))
-                    .with_help(help),
-            );
+        let Some(declared) = symbols.manifest.names.get(name) else { return };
+        // A task's name may be a word of the language.
+        let is_number = declared.kind == NameKind::Param || matches!(name, "rank" | "world" | "i");
+        if fault.is_none() && !is_number {
+            let mut wrong = wrong_kind(mention, name, declared, place(range));
+            if declared.kind == NameKind::Buffer {
+                wrong.message =
+                    format!("`{name}` is a buffer, and a number that is known before launch is needed here");
+            }
+            fault = Some(wrong);
         }
     });
     fault.map_or(Ok(()), |fault: Diagnostic| Err(fault.into()))

@@ -24,7 +24,7 @@ use crate::manifest::Manifest;
 pub use env::{RankEnv, WithIndex};
 pub use names::Symbols;
 pub use outputs::{Target, Writers};
-pub(crate) use watch::{buffers as watched_buffers, rank as watched_rank};
+pub(crate) use watch::{Watched, buffers as watched_buffers, rank as watched_rank};
 
 /// What a manifest means for a world: the graphs of all ranks, and the surroundings to work out the rest in.
 #[derive(Debug)]

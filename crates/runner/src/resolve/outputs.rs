@@ -9,6 +9,7 @@ use super::Job;
 use super::names::Symbols;
 use crate::codes;
 use crate::manifest::model::{SaveFormat, SaveRanks};
+use crate::render::count;
 
 /// A file to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,8 +100,8 @@ impl Job<'_> {
                     match rank.map(|rank| (rank, u32::try_from(rank).ok().filter(|rank| holders.contains(rank)))) {
                         Some((_, Some(rank))) => target(file.for_rank(rank), Writers::One(rank)),
                         Some((rank, None)) if !(0..i64::from(self.world.size())).contains(&rank) => {
-                            let world = self.world.size();
-                            problems.push(error(format!("rank {rank} is to save `{name}`, and the world has {world} ranks")));
+                            let world = count(self.world.size().into(), "rank");
+                            problems.push(error(format!("rank {rank} is to save `{name}`, and the world has {world}")));
                         }
                         Some((rank, None)) => {
                             problems.push(error(format!("rank {rank} is to save `{name}`, and has no such buffer")));

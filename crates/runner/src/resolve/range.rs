@@ -30,9 +30,10 @@ pub(super) fn range(
     };
     if reference.index.len() > decl.shape.len() {
         let text = format!(
-            "`{}` has {} axes, not {}; its shape is {:?}",
+            "`{}` has {} ax{}s, not {}; its shape is {:?}",
             decl.name,
             decl.shape.len(),
+            if decl.shape.len() == 1 { "i" } else { "e" },
             reference.index.len(),
             decl.shape
         );
@@ -55,8 +56,12 @@ pub(super) fn range(
             }
         };
         if start < 0 || end < start || end as u64 > length {
-            let asked = if keep { format!("{start}:{end}") } else { start.to_string() };
-            let text = format!("`{asked}` is outside axis {axis} of `{}`, which is {length} long", decl.name);
+            let asked = asked(&text.value, reference.index.get(axis), start, end);
+            let text = if end < start {
+                format!("{asked} ends before it begins, on axis {axis} of `{}`", decl.name)
+            } else {
+                format!("{asked} is outside axis {axis} of `{}`, which is {length} long", decl.name)
+            };
             problems.push(error(codes::RANGE, text));
             return None;
         }
@@ -85,4 +90,23 @@ pub(super) fn range(
         }
     }
     Some(BufferRange { buffer: BufferId(buffer as u32), dtype: decl.dtype, offset, shape: shape.into() })
+}
+
+/// An index as written, with its value where that differs.
+fn asked(text: &str, index: Option<&AxisIndex>, start: i64, end: i64) -> String {
+    let written = |expr: &Expr| text.get(expr.range.clone()).unwrap_or_default();
+    let (written, value) = match index {
+        Some(AxisIndex::Single(at)) => (written(at).to_owned(), start.to_string()),
+        Some(AxisIndex::Range { start: first, end: last }) => {
+            let side =
+                |side: &Option<Expr>, value: i64| side.as_ref().map_or(String::new(), |_| value.to_string());
+            let written = |side: &Option<Expr>| side.as_ref().map_or("", written);
+            (
+                format!("{}:{}", written(first), written(last)),
+                format!("{}:{}", side(first, start), side(last, end)),
+            )
+        }
+        None => (":".to_owned(), ":".to_owned()),
+    };
+    if written == value { format!("`{written}`") } else { format!("`{written}`, here `{value}`,") }
 }

@@ -204,9 +204,9 @@ impl<'s, 'm> Reader<'_, 's, 'm> {
         if let Some(span) = call.op.span {
             origin.args.push(("op".to_string(), span));
         }
-        let comm = self.communicator(&call.args)?;
-        let args = self.arguments(&format!("op `{name}`"), contract.params(), &call.args, origin, true)?;
-        Some(Op { name, library, comm, args })
+        let comm = self.communicator(&call.args, origin);
+        let args = self.arguments(&format!("op `{name}`"), contract.params(), &call.args, origin, true);
+        Some(Op { name, library, comm: comm?, args: args? })
     }
 
     fn member(
@@ -228,21 +228,31 @@ impl<'s, 'm> Reader<'_, 's, 'm> {
         })
     }
 
-    fn communicator(&self, args: &'m model::Args) -> Option<CommId> {
+    fn communicator(&self, args: &'m model::Args, origin: &Origin) -> Option<CommId> {
         let Some(arg) = args.get("comm") else { return Some(CommId::WORLD) };
-        let (name, span) = match &arg.value {
-            model::ArgValue::Text(text) => (text.value.as_str(), text.place.span()),
-            other => ("", other.span()),
+        let span = arg.value.span();
+        let model::ArgValue::Text(text) = &arg.value else {
+            let message = "`comm` takes the name of a communicator";
+            self.report(Diagnostic::error(codes::ARGUMENT, message, Label::at(span, "")).into_task(origin));
+            return None;
         };
+        let name = text.value.as_str();
         if name == "world" {
             return Some(CommId::WORLD);
         }
         if let Some(Symbol::Communicator(comm)) = self.symbols.get(name) {
             return Some(comm);
         }
+        if let Some(declared) = self.symbols.manifest.names.get(name) {
+            let is = declared.kind.words();
+            let message = format!("`{name}` is {is}, and `comm` takes a communicator");
+            let report = Diagnostic::error(codes::WRONG_NAME, message, Label::at(span, is));
+            self.report(report.with_related(Label::at(declared.span, "declared here")).into_task(origin));
+            return None;
+        }
         let message = format!("there is no communicator `{name}`");
         let known = self.world.comms().map(|comm| self.world.name(comm));
-        let report = Diagnostic::error(codes::UNKNOWN_NAME, message, Label::at(span, ""));
+        let report = Diagnostic::error(codes::UNKNOWN_NAME, message, Label::at(span, "")).into_task(origin);
         self.report(match nearest(name, known) {
             Some(near) => report.with_help(format!("did you mean `{near}`?")),
             None => {
@@ -258,12 +268,12 @@ impl<'s, 'm> Reader<'_, 's, 'm> {
         params: &'static [squall_core::ParamDef],
         args: &'m model::Args,
         origin: &mut Origin,
-        op: bool,
+        has_comm: bool,
     ) -> Option<Vec<Argument<'m>>> {
         let (mut read, mut ok) = (Vec::with_capacity(args.items.len()), true);
-        for arg in args.items.iter().filter(|arg| !(op && arg.name.value == "comm")) {
+        for arg in args.items.iter().filter(|arg| !(has_comm && arg.name.value == "comm")) {
             origin.args.push((arg.name.value.clone(), arg.value.span()));
-            match Argument::read(self.symbols, what, params, arg) {
+            match Argument::read(self.symbols, what, params, has_comm, arg) {
                 Ok(argument) => read.push(argument),
                 Err(problem) => {
                     self.report(problem.into_task(origin));

@@ -21,7 +21,7 @@ use self::outputs::Outputs;
 
 pub use error::RunError;
 pub use summary::{StepTimes, Summary};
-pub use watch::{Reading, Readings};
+pub use watch::{Number, Reading, Readings};
 
 /// What a run is asked for, beside the manifest.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ fn to_the_end(
 
     let steps = request.steps.unwrap_or(pipeline.steps.value);
     watcher.begin(steps, &group.interrupt_handle());
-    let mut readings = Readings::new();
+    let mut readings = Readings::new(&manifest.watches);
     let start = Instant::now();
     let mut done = 0;
     while done < steps {

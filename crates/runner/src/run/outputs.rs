@@ -34,8 +34,11 @@ impl Outputs {
         let manifest = request.file.and_then(|file| fs::canonicalize(file).ok());
         let (mut ready, mut problems) = (Vec::new(), Vec::new());
         let mut taken: BTreeMap<PathBuf, Span> = BTreeMap::new();
+        // The buffer of the last output that cannot be written: what keeps one rank's file keeps the others' too.
+        let mut refused = None;
         for target in job.targets()? {
-            let declared = &job.manifest.buffers[target.buffer];
+            let buffer = target.buffer;
+            let declared = &job.manifest.buffers[buffer];
             let Some(save) = &declared.save else { continue };
             let span = save.value.file.place.span();
             let error = |code, message: String| {
@@ -44,7 +47,9 @@ impl Outputs {
             };
             let one = match prepare(job, folder, target) {
                 Ok(one) => one,
+                Err(_) if refused == Some(buffer) => continue,
                 Err(message) => {
+                    refused = Some(buffer);
                     problems.push(error(codes::OUTPUT, message));
                     continue;
                 }

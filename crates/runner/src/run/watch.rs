@@ -1,15 +1,15 @@
 //! Watched values: read between steps, and kept.
 
-use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use squall_core::element::Exact;
-use squall_core::{BufferId, Element, GroupError, PlanGroup, with_element};
+use squall_core::{BufferId, GroupError, PlanGroup, with_element};
 
-use crate::expr::{Env, Lookup, Member, Value};
-
+use crate::expr::Value;
+use crate::expr::ast::Kind;
 use crate::manifest::model::{Watch, WatchEvery};
-use crate::resolve::{Job, RankEnv, watched_buffers, watched_rank};
+use crate::resolve::{Job, RankEnv, Watched, watched_buffers, watched_rank};
 
 /// A watched value, read.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -19,11 +19,69 @@ pub struct Reading {
     /// Where it was read.
     pub rank: u32,
     /// The value; `None` (JSON's null) where it is no finite number.
-    pub value: Option<f64>,
+    pub value: Option<Number>,
 }
 
-/// All readings, by the watched value's name.
-pub type Readings = BTreeMap<String, Vec<Reading>>;
+/// A finite number, an integer exact.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Number {
+    /// An integer of up to 64 bits, signed or not.
+    Int(i128),
+    /// A finite float.
+    Float(f64),
+}
+
+impl Number {
+    /// The nearest float.
+    pub fn as_f64(self) -> f64 {
+        match self {
+            Number::Int(int) => int as f64,
+            Number::Float(float) => float,
+        }
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Number::Int(int) => write!(f, "{int}"),
+            // Digits alone would be hundreds of them.
+            Number::Float(float) if !(1e-5..1e16).contains(&float.abs()) && *float != 0.0 => {
+                write!(f, "{float:e}")
+            }
+            Number::Float(float) => write!(f, "{float}"),
+        }
+    }
+}
+
+/// All readings of each watched value, in the order of the manifest. As JSON, an object by their names; one that was never
+/// read is left out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Readings(Vec<(String, Vec<Reading>)>);
+
+impl Readings {
+    pub(super) fn new(watches: &[Watch]) -> Readings {
+        Readings(watches.iter().map(|watch| (watch.name.value.clone(), Vec::new())).collect())
+    }
+
+    /// Each watched value that was read, with its readings in the order of the steps.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[Reading])> {
+        let read = self.0.iter().filter(|(_, readings)| !readings.is_empty());
+        read.map(|(name, readings)| (name.as_str(), readings.as_slice()))
+    }
+
+    /// The readings of one watched value; none of a name that no watch has.
+    pub fn of(&self, name: &str) -> &[Reading] {
+        self.iter().find(|(known, _)| *known == name).map_or(&[], |(_, readings)| readings)
+    }
+}
+
+impl Serialize for Readings {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
 
 /// Steps until a watched value is due, at most `left`.
 pub(super) fn until_due(watches: &[Watch], done: u64, left: u64) -> u64 {
@@ -42,7 +100,7 @@ pub(super) fn read(
     end: bool,
     readings: &mut Readings,
 ) -> Result<(), GroupError> {
-    for watch in &job.manifest.watches {
+    for (watch, (_, readings)) in job.manifest.watches.iter().zip(&mut readings.0) {
         let due = match watch.every.value {
             WatchEvery::End => end,
             WatchEvery::Steps(every) => !end && done.is_multiple_of(every),
@@ -55,56 +113,37 @@ pub(super) fn read(
         for place in watched_buffers(&job.symbols, watch) {
             let decl = &job.graphs[rank as usize].buffers()[place];
             let bytes = group.read_bytes(rank, BufferId(place as u32))?;
-            let value = with_element!(decl.dtype, T => {
-                let element = bytemuck::try_pod_read_unaligned::<T>(&bytes);
-                element.map(number).unwrap_or(Value::Float(f64::NAN))
+            let element = with_element!(decl.dtype, T => {
+                bytemuck::try_pod_read_unaligned::<T>(&bytes).map(squall_core::Element::to_exact)
             });
-            values.push((decl.name.to_string(), value));
+            values.push((decl.name.to_string(), element.unwrap_or(Exact::Float(f64::NAN))));
         }
-        let reading = Reading { step: done, rank, value: shown(watch, &job.env(rank), &values) };
-        readings.entry(watch.name.value.clone()).or_default().push(reading);
+        readings.push(Reading { step: done, rank, value: shown(watch, &job.env(rank), &values) });
     }
     Ok(())
 }
 
 /// What the expression comes to. A value that is not finite, or a division by a zero of the data, is a result too: it is
 /// shown as none. A condition is 1 or 0.
-fn shown(watch: &Watch, env: &RankEnv<'_>, values: &[(String, Value)]) -> Option<f64> {
-    let value = match watch.value.eval(&Watched { env, values }).ok()? {
-        Value::Bool(holds) => f64::from(u8::from(holds)),
-        value => value.as_f64()?,
-    };
-    value.is_finite().then_some(value)
+fn shown(watch: &Watch, env: &RankEnv<'_>, elements: &[(String, Exact)]) -> Option<Number> {
+    // A buffer alone needs no arithmetic, which is exact for less than all of `u64`.
+    if let (Kind::Name(_), [(_, Exact::Int(int))]) = (&watch.value.expr.kind, elements) {
+        return Some(Number::Int(*int));
+    }
+    let values = elements.iter().map(|(name, element)| (name.as_str(), value(*element))).collect();
+    match watch.value.eval(&Watched { env, values }).ok()? {
+        Value::Int(int) => Some(Number::Int(int.into())),
+        Value::Float(float) => float.is_finite().then_some(Number::Float(float)),
+        Value::Bool(holds) => Some(Number::Int(holds.into())),
+        Value::List(_) => None, // refused when it was resolved, but for a list that the data chose
+    }
 }
 
 /// An element as a value of the expression language: integers exact where they fit, which of `u64` not all do.
-fn number(element: impl Element) -> Value {
-    match element.to_exact() {
+fn value(element: Exact) -> Value {
+    match element {
         Exact::Int(int) => i64::try_from(int).map_or(Value::Float(int as f64), Value::Int),
         Exact::Float(float) => Value::Float(float),
-    }
-}
-
-/// A rank's surroundings with the values of one-element buffers.
-struct Watched<'a> {
-    env: &'a RankEnv<'a>,
-    values: &'a [(String, Value)],
-}
-
-impl Env for Watched<'_> {
-    fn name(&self, name: &str) -> Lookup<Value> {
-        match self.values.iter().find(|(known, _)| known == name) {
-            Some((_, value)) => Lookup::Found(value.clone()),
-            None => self.env.name(name),
-        }
-    }
-
-    fn communicator(&self, name: &str) -> Lookup<Member> {
-        self.env.communicator(name)
-    }
-
-    fn buffer_len(&self, name: &str) -> Lookup<i64> {
-        self.env.buffer_len(name)
     }
 }
 
@@ -114,11 +153,26 @@ mod tests {
 
     #[test]
     fn integers_are_exact_as_long_as_they_fit() {
-        assert_eq!(number((1_i64 << 53) + 1), Value::Int((1 << 53) + 1));
-        assert_eq!(number(i64::MIN), Value::Int(i64::MIN));
-        assert_eq!(number(i64::MAX as u64), Value::Int(i64::MAX));
-        assert_eq!(number(u64::MAX), Value::Float(18446744073709551615.0));
-        assert_eq!(number(1.5_f32), Value::Float(1.5));
+        let beyond = (1_i128 << 53) + 1;
+        assert_eq!(value(Exact::Int(beyond)), Value::Int((1 << 53) + 1));
+        assert_eq!(value(Exact::Int(i64::MIN.into())), Value::Int(i64::MIN));
+        assert_eq!(value(Exact::Int(u64::MAX.into())), Value::Float(18446744073709551615.0));
+        assert_eq!(value(Exact::Float(1.5)), Value::Float(1.5));
+    }
+
+    #[test]
+    fn numbers_are_shown_short_and_whole() {
+        let shown = |number: Number| (number.to_string(), serde_json::to_string(&number).unwrap());
+        let same = |text: &str| (text.to_owned(), text.to_owned());
+        assert_eq!(shown(Number::Int((1 << 53) + 1)), same("9007199254740993"));
+        assert_eq!(shown(Number::Int(u64::MAX.into())), same("18446744073709551615"));
+        assert_eq!(shown(Number::Int(i64::MIN.into())), same("-9223372036854775808"));
+        assert_eq!(shown(Number::Float(0.25)), same("0.25"));
+        for (float, text) in
+            [(1e300, "1e300"), (-2.5e-9, "-2.5e-9"), (0.0, "0"), (3.0, "3"), (1e15, "1000000000000000")]
+        {
+            assert_eq!(Number::Float(float).to_string(), text);
+        }
     }
 
     #[test]

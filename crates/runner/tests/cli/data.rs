@@ -99,10 +99,7 @@ fn contents_that_no_element_can_hold() {
     );
     refused("init = { fill = \"1 / (i - 2)\" }", &["error[E0124]", "m.toml:11:"]);
     refused("init = { fill = \"[i]\" }", &["error[E0311]", "m.toml:11:17", "a list"]);
-    refused(
-        "init = { values = [1, 2, 3] }",
-        &["error[E0311]", "m.toml:11:8", "3 values are given for 4 elements"],
-    );
+    refused("init = { values = [1, 2, 3] }", &["error[E0311]", "m.toml:11:8", "3 values for 4 elements"]);
     refused("init = { random = { mean = 0, std = 1 } }", &["error[E0311]", "m.toml:11:37", "i32"]);
     refused("init = { random = { low = 2, high = 2 } }", &["error[E0311]", "m.toml:11:27"]);
 }

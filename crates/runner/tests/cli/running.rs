@@ -89,13 +89,45 @@ fn steps_of_the_command_line_count() {
     assert_eq!(read(&summary, "all"), [(2, 1, Some(4.0))]);
 }
 
-/// Beyond 64 signed bits a value is the nearest floating-point number.
+/// Beyond 64 signed bits a value alone is exact, and what is worked out of it the nearest floating-point number.
 #[test]
 fn large_unsigned_values_are_watched() {
-    let summary = json(&Folder::with(COUNTED), &["--steps", "63"]);
-    assert_eq!(read(&summary, "all"), [(63, 1, Some(2_f64.powi(63)))]);
-    let summary = json(&Folder::with(COUNTED), &["--steps", "64"]);
+    let folder = Folder::with(&COUNTED.replace("every = 3", "every = \"end\""));
+    let summary = json(&folder, &["--steps", "63"]);
+    assert_eq!(summary["watched"]["all"][0]["value"], serde_json::json!(1_u64 << 63));
+    assert_eq!(read(&summary, "some"), [(63, 0, Some(2_f64.powi(63)))]);
+    let summary = json(&folder, &["--steps", "64"]);
     assert_eq!(read(&summary, "all"), [(64, 1, Some(0.0))]); // sums wrap
+}
+
+/// As JSON and in words.
+#[test]
+fn watched_integers_are_exact() {
+    let watch = "[[watch]]\nname = \"u\"\nvalue = \"u\"\n[[watch]]\nname = \"less\"\nvalue = \"u - 1\"\n";
+    let text =
+        scaled("init = { values = [4503599627370497] }").replace("[4]", "[1]").replace("f32", "i64") + watch;
+    let folder = Folder::with(&text);
+    let summary = json(&folder, &[]);
+    assert_eq!(summary["watched"]["u"][0]["value"], serde_json::json!(9007199254740994_i64));
+    assert_eq!(summary["watched"]["less"][0]["value"], serde_json::json!(9007199254740993_i64));
+    let ended = folder.run().done();
+    assert!(ended.out.contains("u = 9007199254740994\nless = 9007199254740993\n"), "{}", ended.out);
+}
+
+/// The order is that of the manifest, whichever was read first.
+#[test]
+fn watched_values_are_in_file_order() {
+    let ended = Folder::with(COUNTED).squall(&["run", "m.toml", "--json"]).done();
+    let places = ["some", "all", "many"].map(|name| ended.out.find(&format!("\"{name}\":")).unwrap());
+    assert!(places.is_sorted(), "{}", ended.out);
+}
+
+#[test]
+fn large_floats_are_short() {
+    let watch = "[[watch]]\nname = \"u\"\nvalue = \"u\"\n";
+    let text = scaled("init = { fill = 5e299 }").replace("[4]", "[1]").replace("f32", "f64") + watch;
+    let ended = Folder::with(&text).run().done();
+    assert!(ended.out.contains("u = 1e300\n"), "{}", ended.out);
 }
 
 #[test]

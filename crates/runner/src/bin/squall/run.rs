@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use squall_core::{Interrupt, Registry};
-use squall_runner::run::{self, Readings, Request, Summary, Watcher};
+use squall_runner::run::{self, Number, Readings, Request, Summary, Watcher};
 
 use crate::args::RunArgs;
 use crate::output;
@@ -68,7 +68,7 @@ fn devices(devices: &[String]) -> String {
 fn last_values(readings: &Readings) -> Vec<String> {
     let last = readings.iter().filter_map(|(name, readings)| Some((name, readings.last()?.value)));
     let shown =
-        |value: Option<f64>| value.map_or_else(|| "not a number".to_string(), |value| value.to_string());
+        |value: Option<Number>| value.map_or_else(|| "not a number".to_string(), |value| value.to_string());
     last.map(|(name, value)| format!("{name} = {}", shown(value))).collect()
 }
 

@@ -58,7 +58,7 @@ fn iotas() {
 fn lists() {
     let given = [Scalar::Int(1), Scalar::Float(2.5)];
     assert_eq!(values(DType::F64, 2, &given).unwrap(), bytes(&[1.0, 2.5]));
-    assert_eq!(values(DType::F64, 3, &given).unwrap_err().to_string(), "2 values are given for 3 elements");
+    assert_eq!(values(DType::F64, 3, &given).unwrap_err().to_string(), "2 values for 3 elements");
     assert_eq!(values(DType::F64, 1, &given), Err(InitError::Count { expected: 1, found: 2 }));
 }
 
