@@ -1,4 +1,27 @@
 //! Devices: the half of the traits that runs. A backend crate implements these and registers a [`Backend`].
+//!
+//! # Writing a backend
+//! A backend is a crate that depends on this one alone. Its traits, in the order in which they can be written and tried:
+//!
+//! 1. [`Memory`]: zeroed, aligned, freed on drop.
+//! 2. [`Progress`], how far a stream has come, and [`Stream`]: copies and marks in order. [`AtomicU64`] is a `Progress`.
+//! 3. [`Device`]: makes memory, streams, and of a kernel and its arguments a [`Work`], the one thing that a step enqueues.
+//! 4. [`Backend`]: the kind, how many devices there are, opening one. Registered with [`crate::register_backend!`].
+//! 5. [`Library`](crate::Library): the communicators of all ranks, made at once when a group is bound, and the handle that
+//!    aborts them. Registered with [`crate::register_library!`]; a library of ops that need no communicator leaves it out.
+//! 6. [`LibraryOp`](crate::LibraryOp), for each op that the library serves: a contract of [`crate::ops`] with the library's
+//!    name, its [`Needs`](crate::Needs), and how a batch becomes a [`Work`]. Arguments are read through [`crate::ops::Call`].
+//!    Registered with [`crate::register_op!`].
+//!
+//! [`Capture`] comes last and may be left out: a device that cannot capture says so in [`Device::captures`].
+//!
+//! What all of it must do is the suite `conformance`, behind the feature of that name: a backend's tests run its cases against
+//! their own devices in a few lines. The first cases need no op, so that steps 1 to 4 can be tried alone.
+//!
+//! A crate that nothing names is not linked, and its registrations are missing without a word. A program therefore names its
+//! providers in one place (`use squall_host_backend as _;`); the command does in the runner's `src/bin/squall/main.rs`.
+//! Kernels have a form for each kind of device as fields of [`KernelDef`], and manifests have a list of device names: a third
+//! kind needs both.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,7 +81,7 @@ pub trait Backend: Sync {
     fn kind(&self) -> &'static str;
     /// The library that serves an op on these devices unless a task names another.
     fn default_library(&self) -> &'static str;
-    /// Devices there are; `None` when any number can be made. Errs with what is missing and how to get it.
+    /// Devices there are; `None` when any number can be made. The error says what is missing and how to get it.
     fn count(&self) -> Result<Option<u32>, DeviceError>;
     /// Whether several ranks may share one device. Never for GPUs, where NCCL refuses it.
     fn repeats(&self) -> bool;

@@ -64,8 +64,8 @@ impl<'a> HostCall<'a> {
         self.args.size(name).map_or(0, |n| usize::try_from(n).unwrap_or(usize::MAX))
     }
 
-    /// A buffer argument's elements. Errs when it is absent or of another dtype, which a kernel that asks for
-    /// what its parameters declare never sees.
+    /// A buffer argument's elements. Returns an error when it is absent or of another dtype, which a kernel
+    /// that asks for what its parameters declare never sees.
     pub fn cells<T: Element>(&self, name: &str) -> Result<&'a [Cell<T>], String> {
         let range = self.args.buffer(name).ok_or_else(|| format!("there is no buffer argument `{name}`"))?;
         if range.dtype != T::DTYPE {

@@ -9,6 +9,58 @@ use crate::task::{Access, ArgError, Description, Task};
 
 /// A kernel: what it takes, which grid it wants, and how each kind of device runs it. A constant of the crate
 /// that brings it, registered with [`crate::register_kernel!`].
+///
+/// ```
+/// use squall_core::{Cover, DType, HostCall, KernelDef, ParamDef, Registry, Type, register_kernel};
+///
+/// /// `data[i] = data[i] / 2`.
+/// pub static HALVE: KernelDef = KernelDef {
+///     name: "halve",
+///     summary: "data[i] = data[i] / 2",
+///     params: &[ParamDef::read_write("data", Type::Is(DType::F32), "[n]")],
+///     covers: &[Cover::Len("data")], // axis x has a thread for each element
+///     host: Some(&halve),
+///     ..KernelDef::EMPTY
+/// };
+///
+/// register_kernel!(&HALVE);
+///
+/// fn halve(call: &HostCall<'_>) -> Result<(), String> {
+///     // Elements without a thread stay as they were; `take` ends at the last element, so that surplus threads do nothing.
+///     for x in call.cells::<f32>("data")?.iter().take(call.launched()[0]) {
+///         x.set(x.get() / 2.0);
+///     }
+///     Ok(())
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let registry = Registry::linked()?;
+/// assert!(registry.kernel("halve").is_some_and(|kernel| kernel.runs_on("host")));
+/// # use squall_core::{Arg, BoundRange, DevicePtr, Grid};
+/// # for (threads, expected) in [(3, [1.0, 2.0, 3.0, 8.0]), (4, [1.0, 2.0, 3.0, 4.0]), (9, [1.0, 2.0, 3.0, 4.0])] {
+/// #     let mut data = [2.0f32, 4.0, 6.0, 8.0];
+/// #     let ptr = DevicePtr(data.as_mut_ptr() as u64);
+/// #     let args = [Arg::Buffer(BoundRange { ptr, dtype: DType::F32, shape: [4].into() })];
+/// #     let grid = Grid::new([threads, 1, 1], [1, 1, 1])?;
+/// #     // SAFETY: `data` outlives the call and is this thread's alone.
+/// #     halve(&unsafe { HostCall::new(&HALVE, &args, grid) })?;
+/// #     assert_eq!(data, expected);
+/// # }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Rules of a kernel
+/// - **A thread owns the element that [`KernelDef::covers`] names for its coordinates:** x counts elements, or columns where y
+///   counts rows. A kernel writes what its threads own, and an element without a thread stays as it was.
+/// - **Surplus threads do nothing.** A grid is rounded up to whole blocks, so that threads lie beyond the data: every kernel
+///   checks its bounds. On an axis that `covers` does not name, only the threads at coordinate 0 work. A kernel that covers
+///   [`Cover::Any`] does all its work on any grid.
+/// - **It reads and writes what its parameters say,** the whole range of each; verification believes them. Two of its ranges may
+///   be the same only if [`KernelDef::in_place`] names the pair.
+/// - **It never blocks:** the other ranks may wait for this one. What it cannot do it returns as an error, which fails the rank.
+/// - **It allocates nothing,** as all that runs in a step.
+/// - **The same arguments give the same bits:** the order of a sum depends on the shapes alone.
 #[derive(Clone, Copy)]
 pub struct KernelDef {
     /// The name in manifests.
@@ -84,7 +136,10 @@ impl KernelDef {
         cuda: None,
     };
 
-    /// Whether there is a form for devices of this kind.
+    /// Whether there is a form for devices of this kind: `"host"` or `"cuda"`, and `false` for any other.
+    ///
+    /// These two are all that it knows, since a kernel's forms are fields of its descriptor: a constant, checked when it is
+    /// compiled, with no table to fill at start-up. A backend for a third kind of device needs a field here.
     pub fn runs_on(&self, device_kind: &str) -> bool {
         match device_kind {
             "host" => self.host.is_some(),

@@ -2,7 +2,7 @@
 //! through which devices, kernels and libraries serve it.
 //!
 //! ```text
-//! GraphBuilder ─build→ TaskGraph, one a rank ─verify→ Verified ─PlanGroup::new→ PlanGroup ─execute × steps
+//! GraphBuilder ─build→ TaskGraph, one per rank ─verify→ Verified ─PlanGroup::new→ PlanGroup ─execute × steps
 //! ```
 //!
 //! One direction, and each stage takes only what the stage before makes: a [`PlanGroup`] takes nothing but a
@@ -21,6 +21,9 @@
 //! No GPU, no file format, no manifest, no plugin loading; `cargo tree -p squall-core` stays short, and a test keeps it
 //! so. Backends, kernels and ops come from other crates, which register them with the `register_…!` macros; a
 //! [`Registry`] is what a program has linked. A crate that nothing names is not linked: say `use squall_host_backend as _;`.
+//!
+//! # Where to begin
+//! [`KernelDef`] shows a kernel of your own, [`device`] says how a backend is written, [`LibraryOp`] is an op of a library.
 
 pub mod args;
 pub mod buffer;

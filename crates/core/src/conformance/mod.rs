@@ -51,8 +51,8 @@ pub struct Target<'a> {
 const MAX_RANKS: u32 = 7;
 
 impl<'a> Target<'a> {
-    /// The library `library` on devices of the kind `backend`. Errs when there is no such backend in this program, or
-    /// when it finds no device.
+    /// The library `library` on devices of the kind `backend`. Returns an error when this program has no such
+    /// backend, or when the backend finds no device.
     pub fn new(registry: &'a Registry, backend: &str, library: &'a str) -> Result<Target<'a>, String> {
         let backend = registry.backend(backend).ok_or_else(|| format!("there is no backend `{backend}`"))?;
         let ranks = match backend.count().map_err(|error| error.to_string())? {
@@ -112,7 +112,7 @@ impl Case {
         })
     }
 
-    /// Runs the case. Errs with its name and what went wrong.
+    /// Runs the case. The error has its name and what went wrong.
     pub fn check(&self, target: &Target<'_>) -> Outcome {
         (self.run)(target).map_err(|error| format!("{}: {error}", self.name))
     }

@@ -14,7 +14,7 @@ pub(crate) struct Level {
     pub(crate) keys: &'static [&'static str],
     /// Keys of the language that this version does not read.
     pub(crate) later: &'static [&'static str],
-    /// Keys of other systems, with the mend.
+    /// Keys of other systems, with what to write instead.
     pub(crate) habits: &'static [(&'static str, &'static str)],
 }
 
@@ -222,6 +222,25 @@ const LEVELS: &[&Level] = &[
     &GRID,
     &WATCH,
 ];
+
+/// A key of the language.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// The table it belongs in, as messages name it: `` `[pipeline]` ``, `a task`.
+    pub table: &'static str,
+    /// The key.
+    pub name: &'static str,
+    /// Whether this version reads it; the rest it knows, and refuses as not supported.
+    pub is_read: bool,
+}
+
+/// Every key of the language, table by table: what a reference of it must name.
+pub fn keys() -> impl Iterator<Item = Key> {
+    LEVELS.iter().flat_map(|level| {
+        let key = |is_read| move |name: &&'static str| Key { table: level.title, name, is_read };
+        level.keys.iter().map(key(true)).chain(level.later.iter().map(key(false)))
+    })
+}
 
 impl Level {
     /// What to say of a key that this table does not take.

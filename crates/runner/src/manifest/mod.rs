@@ -27,6 +27,7 @@ mod world;
 use squall_core::{Diagnostic, Label, Span};
 use toml::de::DeValue;
 
+pub use levels::{Key, keys};
 pub use model::Manifest;
 pub use syntax::MAX_SIZE;
 
