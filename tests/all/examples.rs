@@ -86,7 +86,8 @@ fn average_gradients() {
 fn digits_are_learnt_and_recognised() {
     let copied = Copied::new("digits");
     let trained = run_file(&copied.manifest("train.toml"), None, None).unwrap();
-    let losses: Vec<f64> = trained.watched.of("loss").iter().map(|reading| reading.value.unwrap().as_f64()).collect();
+    let losses: Vec<f64> =
+        trained.watched.of("loss").iter().map(|reading| reading.value.unwrap().as_f64()).collect();
     assert_eq!(losses.len(), 9);
     assert!(losses[0] < 10f64.ln(), "no better than guessing: {losses:?}");
     assert!(losses[8] < losses[0] / 2.0 && losses[4] < losses[0], "the loss does not fall: {losses:?}");

@@ -60,7 +60,7 @@ impl fmt::Display for Scalar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Scalar::Int(i) => write!(f, "{i}"),
-            Scalar::Float(x) => write!(f, "{x}"),
+            Scalar::Float(x) => write!(f, "{x:?}"), // 1e300, not three hundred digits
         }
     }
 }

@@ -98,13 +98,13 @@ fn intervals_that_are_none() {
     let refusal = |dtype, low, high| uniform(dtype, 1, low, high, &stream).unwrap_err().to_string();
     let wanted = "the lower bound must lie below the upper one, at a finite distance";
     let (low, high) = floats(1.0, 1.0);
-    assert_eq!(refusal(DType::F32, low, high), format!("1 to 1 is no interval of f32: {wanted}"));
+    assert_eq!(refusal(DType::F32, low, high), format!("1.0 to 1.0 is no interval of f32: {wanted}"));
     let (low, high) = floats(1.0001, 1.0002);
     assert_eq!(refusal(DType::F16, low, high), format!("1.0001 to 1.0002 is no interval of f16: {wanted}"));
     let (low, high) = floats(f64::NAN, 1.0);
-    assert_eq!(refusal(DType::F64, low, high), format!("NaN to 1 is no interval of f64: {wanted}"));
+    assert_eq!(refusal(DType::F64, low, high), format!("NaN to 1.0 is no interval of f64: {wanted}"));
     let (low, high) = floats(0.0, f64::INFINITY);
-    assert_eq!(refusal(DType::F64, low, high), format!("0 to inf is no interval of f64: {wanted}"));
+    assert_eq!(refusal(DType::F64, low, high), format!("0.0 to inf is no interval of f64: {wanted}"));
     assert_eq!(
         refusal(DType::I8, Scalar::Int(5), Scalar::Int(2)),
         format!("5 to 2 is no interval of i8: {wanted}")
