@@ -172,7 +172,8 @@ fn one(cx: &Context<'_>, param: &ParamDef, params: &[ParamDef], value: &ArgValue
                     "world" => "world".to_string(),
                     comm => format!("size({comm})"),
                 };
-                let help = format!("wrap around with `% {size}`, or leave the task out on this rank with `when`");
+                let help =
+                    format!("wrap around with `% {size}`, or leave the task out on this rank with `when`");
                 Err(Box::new(cx.error(codes::NO_SUCH_RANK, name, text).with_help(help)))
             }
         },

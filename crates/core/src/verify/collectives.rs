@@ -189,7 +189,9 @@ fn mend(field: &str, comm: &str) -> (&'static [&'static str], String) {
     match field {
         "count" => (
             &["buffer", "send", "recv"],
-            format!("give every rank of `{comm}` the same number of elements; unequal parts go by `send` and `recv`"),
+            format!(
+                "give every rank of `{comm}` the same number of elements; unequal parts go by `send` and `recv`"
+            ),
         ),
         "dtype" => (&["buffer", "send", "recv"], "declare these buffers with one dtype".to_string()),
         "reduce" => (&["reduce"], "let every rank name the same reduction".to_string()),

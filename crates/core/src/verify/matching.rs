@@ -233,7 +233,8 @@ pub(super) fn label(
         let name = buffer.map(|buffer| format!("`{}`", buffer.name));
         names.extend(name.filter(|name| !names.contains(name)));
     }
-    let text = if names.is_empty() { text.to_string() } else { format!("{text}, of {}", names.join(" and ")) };
+    let text =
+        if names.is_empty() { text.to_string() } else { format!("{text}, of {}", names.join(" and ")) };
     Label::at(span, text).on_rank(rank).in_task(&op.origin.name)
 }
 
@@ -270,9 +271,13 @@ fn transfers(units: &Units<'_>, meets: Meets<'_>, matched: &mut Matched, problem
             (None, Some(_)) => (None, recvs.next()),
         };
         let place = |side: &Side<'_>, params| label(units, side.unit, side.op, params, size(side));
-        // A rank as the other side names it.
-        let peer = |side: &Side<'_>, rank| {
-            units.world.part(calls[side.channel].channel.1, rank).map_or(rank, |part| part.rank)
+        // A rank as the other side is to name it.
+        let peer = |side: &Side<'_>, rank| match calls[side.channel].channel.1 {
+            CommId::WORLD => format!("`peer = {rank}`"),
+            comm => {
+                let place = units.world.part(comm, rank).map_or(rank, |part| part.rank);
+                format!("`peer = {place}` and `comm = \"{}\"`", units.world.name(comm))
+            }
         };
         match (send, recv) {
             (Some(send), Some(recv)) => {
@@ -304,11 +309,12 @@ fn transfers(units: &Units<'_>, meets: Meets<'_>, matched: &mut Matched, problem
                     send.to
                 );
                 let help = format!(
-                    "let rank {} receive it: a `recv` with `peer = {}`; or leave this send out with `when`",
+                    "let rank {} receive it: a `recv` with {}; or leave this send out with `when`",
                     send.to,
                     peer(send, send.from)
                 );
-                problems.push(Diagnostic::error(codes::UNMATCHED_SEND, text, place(send, TO)).with_help(help));
+                problems
+                    .push(Diagnostic::error(codes::UNMATCHED_SEND, text, place(send, TO)).with_help(help));
             }
             (None, Some(recv)) => {
                 let text = format!(
@@ -320,11 +326,12 @@ fn transfers(units: &Units<'_>, meets: Meets<'_>, matched: &mut Matched, problem
                     recv.from
                 );
                 let help = format!(
-                    "let rank {} send it: a `send` with `peer = {}`; or leave this receive out with `when`",
+                    "let rank {} send it: a `send` with {}; or leave this receive out with `when`",
                     recv.from,
                     peer(recv, recv.to)
                 );
-                problems.push(Diagnostic::error(codes::UNMATCHED_RECV, text, place(recv, FROM)).with_help(help));
+                problems
+                    .push(Diagnostic::error(codes::UNMATCHED_RECV, text, place(recv, FROM)).with_help(help));
             }
             (None, None) => return,
         }

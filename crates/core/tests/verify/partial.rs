@@ -111,9 +111,6 @@ fn several_mismatches_of_one_rank_are_told() {
     told.sort();
     assert_eq!(
         told,
-        [
-            (codes::MISMATCH, "one.root".to_string()),
-            (codes::MISMATCH, "three.root".to_string()),
-        ]
+        [(codes::MISMATCH, "one.root".to_string()), (codes::MISMATCH, "three.root".to_string()),]
     );
 }

@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use squall_core::graph::{ArgValue, GraphBuilder, GroupSpec, KernelSpec, Node, OpSpec, Origin, Phase, TaskSpec};
+use squall_core::graph::{
+    ArgValue, GraphBuilder, GroupSpec, KernelSpec, Node, OpSpec, Origin, Phase, TaskSpec,
+};
 use squall_core::{BufferDecl, BufferId, CommId, Diagnostic, KernelDef, Label, Registry, Task as _, World};
 
 use super::args::Argument;
@@ -400,7 +402,8 @@ impl Template<'_> {
                 let mut group = Some(GroupSpec::new().from_origin(self.origin.clone()));
                 for member in members {
                     let specs = member.specs(buffers, env, problems);
-                    group = group.zip(specs).map(|(group, specs)| specs.into_iter().fold(group, GroupSpec::with));
+                    group =
+                        group.zip(specs).map(|(group, specs)| specs.into_iter().fold(group, GroupSpec::with));
                 }
                 TaskSpec::Group(group?)
             }
@@ -415,7 +418,7 @@ impl Template<'_> {
         env: &RankEnv<'_>,
         problems: &mut Vec<Diagnostic>,
     ) -> Option<[u64; 3]> {
-        let mut dims = Some([1u64; 3]);
+        let (mut dims, met) = (Some([1u64; 3]), env.problems());
         for (axis, formula) in axes.iter().enumerate() {
             let length = env.int(formula);
             let valid = length.and_then(|length| u64::try_from(length).ok());
@@ -428,10 +431,13 @@ impl Template<'_> {
                 problems.push(Diagnostic::error(codes::SHAPE, message, label).with_help(help));
             }
             match (&mut dims, valid) {
-                (Some(dims), Some(length)) => dims.iter_mut().skip(axis).take(1).for_each(|dim| *dim = length),
+                (Some(dims), Some(length)) => {
+                    dims.iter_mut().skip(axis).take(1).for_each(|dim| *dim = length)
+                }
                 _ => dims = None,
             }
         }
+        env.name_problems(met, |problem| say_where(problem, &self.origin, None));
         dims
     }
 }
@@ -455,15 +461,22 @@ fn values(
             None => values = None,
         }
     }
-    let name = |problem: &mut Diagnostic| {
-        problem.primary.task.get_or_insert_with(|| origin.name.clone());
-        if let (Some((variable, value)), true) = (round, problem.primary.text.is_empty()) {
-            problem.primary.text = format!("{variable} = {value}");
-        }
-    };
+    let name = |problem: &mut Diagnostic| say_where(problem, origin, round);
     problems.iter_mut().skip(found).for_each(name);
     rank.name_problems(met, name);
     values
+}
+
+/// Names the task, and the round of its loop, in a fault of one of its arguments; not in one of a param that it uses.
+fn say_where(problem: &mut Diagnostic, origin: &Origin, round: Option<(&str, i64)>) {
+    let Some(at) = problem.primary.span else { return };
+    if !origin.args.iter().any(|(_, arg)| arg.start <= at.start && at.end <= arg.end) {
+        return;
+    }
+    problem.primary.task.get_or_insert_with(|| origin.name.clone());
+    if let (Some((variable, value)), true) = (round, problem.primary.text.is_empty()) {
+        problem.primary.text = format!("{variable} = {value}");
+    }
 }
 
 impl Op<'_> {

@@ -317,7 +317,11 @@ impl Spot<'_> {
             // A file of tensors is told apart from its one tensor that does not fit.
             error @ (FileError::Shape { .. } | FileError::Share { .. } | FileError::DType { .. }) => {
                 let tensor = self.tensor.as_ref().map(|name| format!("tensor `{}`: ", printable(name)));
-                self.refused(codes::DATA, file.place.span(), &format!("{}{error}", tensor.unwrap_or_default()))
+                self.refused(
+                    codes::DATA,
+                    file.place.span(),
+                    &format!("{}{error}", tensor.unwrap_or_default()),
+                )
             }
             error => self.refused(codes::DATA, file.place.span(), &error),
         }

@@ -84,7 +84,8 @@ fn each_rank_takes_its_rows() {
     folder.run().done();
     assert_eq!(folder.read_npy("u-1.npy"), [10.0, 12.0, 14.0, 16.0]);
     folder.npy("x.npy", &[9], &[0.0; 9]);
-    let shares = "`x.npy` has the shape (9,); the rows of it that rank 0 takes have (5,), but (4,) is expected";
+    let shares =
+        "`x.npy` has the shape (9,); the rows of it that rank 0 takes have (5,), but (4,) is expected";
     folder.run().failed(2, &["error[E0310]", "m.toml:11:16", shares]);
 }
 
@@ -131,9 +132,8 @@ fn values_that_no_element_can_hold_are_found_by_check() {
 
 #[test]
 fn a_share_of_a_tensor_is_told_with_the_whole() {
-    let folder = Folder::with(&scaled(
-        "init = { safetensors = \"m.safetensors\", tensor = \"w\", shard = \"rows\" }",
-    ));
+    let folder =
+        Folder::with(&scaled("init = { safetensors = \"m.safetensors\", tensor = \"w\", shard = \"rows\" }"));
     let header = r#"{"w":{"dtype":"F32","shape":[7],"data_offsets":[0,28]}}"#;
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.bytes());

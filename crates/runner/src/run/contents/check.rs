@@ -88,9 +88,8 @@ fn try_values(at: &Spot<'_>, env: &RankEnv<'_>, init: &Init) -> Made<()> {
             Some((last, Ok(value))) => one(last, Scalar::Int(value)).map_err(|error| at.whole(error)),
             _ => return Ok(()),
         },
-        Init::Uniform { low, high } => {
-            random::uniform(dtype, 0, number(low)?, number(high)?, &stream).map_err(|error| at.init(low, error))
-        }
+        Init::Uniform { low, high } => random::uniform(dtype, 0, number(low)?, number(high)?, &stream)
+            .map_err(|error| at.init(low, error)),
         Init::Normal { mean, std } => {
             random::normal(dtype, 0, number(mean)?.as_f64(), number(std)?.as_f64(), &stream)
                 .map_err(|error| at.init(std, error))
