@@ -74,7 +74,7 @@ pub use reduce::ReduceOp;
 pub use registry::Registry;
 pub use scalar::Scalar;
 pub use task::{Access, ArgError, Description, Matched, Meeting, Message, Signature, Task};
-pub use verify::{Verified, verify};
+pub use verify::{Verified, verify, verify_partial};
 pub use world::{CommId, Part, World};
 
 /// The Rust types of [`DType`] under one path, for [`with_element!`].

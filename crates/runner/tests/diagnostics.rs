@@ -17,7 +17,7 @@ use std::path::Path;
 use squall_host_backend as _;
 use squall_kernels_std as _;
 
-use squall_core::{Diagnostic, Interrupt, Registry, Severity, verify};
+use squall_core::{Diagnostic, Interrupt, Registry, Severity};
 use squall_runner::codes;
 use squall_runner::manifest::{self, Manifest};
 use squall_runner::render::{Color, render};
@@ -79,7 +79,7 @@ fn later(manifest: &Manifest, text: &str) -> Vec<Diagnostic> {
         }
         line => line.strip_prefix("# world: ").map_or(2, |world| world.parse().unwrap()),
     };
-    let verified = resolve(manifest, &registry, world, "host").and_then(|job| verify(job.graphs));
+    let verified = resolve(manifest, &registry, world, "host").and_then(|job| run::verified(&job));
     verified.err().map(|problems| problems.0).unwrap_or_default()
 }
 

@@ -29,7 +29,7 @@ fn every_whole_manifest_is_verified_on_its_own_devices() {
         for text in manifests {
             let (manifest, warnings) = parse(text).unwrap_or_else(|e| panic!("{page}: {e:#?}\n{text}"));
             assert!(warnings.is_empty(), "{page}: {warnings:#?}\n{text}");
-            let (kind, ranks) = devices::world(&manifest, None).unwrap();
+            let (kind, ranks) = devices::world(&registry, &manifest, None).unwrap();
             let verified =
                 resolve(&manifest, &registry, ranks.unwrap_or(1), kind).and_then(|job| verify(job.graphs));
             verified.unwrap_or_else(|e| panic!("{page}: {e}\n{text}"));

@@ -107,12 +107,12 @@ fn one(cx: &Context<'_>, param: &ParamDef, params: &[ParamDef], value: &ArgValue
             if let Type::In(allowed) = ty
                 && !allowed.contains(&range.dtype)
             {
-                return fail(codes::DTYPE, wrong_dtype(cx, name, range.dtype, allowed));
+                return Err(Box::new(wrong_dtype(cx, name, &range, allowed)));
             }
             if let Type::Is(only) = ty
                 && only != range.dtype
             {
-                return fail(codes::DTYPE, wrong_dtype(cx, name, range.dtype, &[only]));
+                return Err(Box::new(wrong_dtype(cx, name, &range, &[only])));
             }
             Ok(Arg::Buffer(range))
         }
@@ -162,14 +162,20 @@ fn one(cx: &Context<'_>, param: &ParamDef, params: &[ParamDef], value: &ArgValue
         (ParamKind::Flag, _) => kind("true or false"),
         (ParamKind::Rank, ArgValue::Int(rank)) => match u32::try_from(*rank) {
             Ok(rank) if rank < cx.comm_size => Ok(Arg::Rank(rank)),
-            _ => fail(
-                codes::NO_SUCH_RANK,
-                format!(
+            _ => {
+                let text = format!(
                     "`{name}` is {rank}; the communicator `{}` has the ranks 0 to {}",
                     cx.comm_name,
                     cx.comm_size - 1
-                ),
-            ),
+                );
+                let size = match cx.comm_name {
+                    "world" => "world".to_string(),
+                    comm => format!("size({comm})"),
+                };
+                let help =
+                    format!("wrap around with `% {size}`, or leave the task out on this rank with `when`");
+                Err(Box::new(cx.error(codes::NO_SUCH_RANK, name, text).with_help(help)))
+            }
         },
         (ParamKind::Rank, _) => kind("a rank"),
         (ParamKind::List, ArgValue::List(list)) => Ok(Arg::List(list.as_slice().into())),
@@ -226,20 +232,31 @@ fn same_types(cx: &Context<'_>, params: &[ParamDef], values: &[Arg], problems: &
         if allowed.is_empty() || allowed.contains(&range.dtype) {
             continue;
         }
-        let text = match of {
-            Some(of) => format!(
-                "{}: `{}` is {}, but must have the dtype of `{of}`, {}",
-                cx.what, param.name, range.dtype, allowed[0]
-            ),
-            None => wrong_dtype(cx, param.name, range.dtype, &allowed),
-        };
-        problems.push(cx.error(codes::DTYPE, param.name, text));
+        problems.push(match of {
+            Some(of) => {
+                let text = format!(
+                    "{}: `{}` is {}, but must have the dtype of `{of}`, {}",
+                    cx.what, param.name, range.dtype, allowed[0]
+                );
+                cx.error(codes::DTYPE, param.name, text).with_help(declare(cx, range, &allowed))
+            }
+            None => wrong_dtype(cx, param.name, range, &allowed),
+        });
     }
 }
 
-fn wrong_dtype(cx: &Context<'_>, name: &str, found: DType, allowed: &[DType]) -> String {
+fn wrong_dtype(cx: &Context<'_>, name: &str, range: &BufferRange, allowed: &[DType]) -> Diagnostic {
     let names: Vec<&str> = allowed.iter().map(|d| d.name()).collect();
-    format!("{}: `{name}` takes {}, not {found}", cx.what, names.join(", "))
+    let text = format!("{}: `{name}` takes {}, not {}", cx.what, names.join(", "), range.dtype);
+    cx.error(codes::DTYPE, name, text).with_help(declare(cx, range, allowed))
+}
+
+fn declare(cx: &Context<'_>, range: &BufferRange, allowed: &[DType]) -> String {
+    let buffer = cx.buffers.get(range.buffer.0 as usize).map_or("", |decl| &*decl.name);
+    match allowed {
+        [only] => format!("declare `{buffer}` with `dtype = \"{only}\"`"),
+        _ => format!("declare `{buffer}` with one of these dtypes"),
+    }
 }
 
 fn describe(value: &ArgValue) -> String {

@@ -10,6 +10,7 @@ use crate::diagnostic::{Diagnostic, Label};
 use crate::error::Problems;
 use crate::graph::arguments;
 use crate::graph::check::{self, Context};
+use crate::graph::partial::Gap;
 use crate::graph::{
     Body, GroupSpec, KernelSpec, KernelTask, Node, OpSpec, OpTask, Origin, Phase, TaskGraph, TaskSpec,
 };
@@ -23,9 +24,10 @@ use crate::world::{CommId, World};
 #[derive(Debug)]
 pub struct GraphBuilder<'a> {
     registry: &'a Registry,
-    graph: TaskGraph,
+    pub(super) graph: TaskGraph,
     names: HashSet<String>,
-    problems: Vec<Diagnostic>,
+    pub(super) gaps: Vec<Gap>,
+    pub(super) problems: Vec<Diagnostic>,
 }
 
 impl TaskGraph {
@@ -44,7 +46,7 @@ impl TaskGraph {
             phases: Default::default(),
             skipped: Vec::new(),
         };
-        GraphBuilder { registry, graph, names: HashSet::new(), problems: Vec::new() }
+        GraphBuilder { registry, graph, names: HashSet::new(), gaps: Vec::new(), problems: Vec::new() }
     }
 }
 
@@ -221,7 +223,8 @@ impl GraphBuilder<'_> {
         let grid = match spec.grid {
             None => {
                 let text = format!("{} needs a grid: how many threads, in blocks of how many", cx.what);
-                problems.push(cx.error(codes::GRID, "", text));
+                let help = "add `grid = { threads = …, block = 256 }`";
+                problems.push(cx.error(codes::GRID, "", text).with_help(help));
                 None
             }
             Some((threads, block)) => match Grid::new(threads, block) {
@@ -230,7 +233,11 @@ impl GraphBuilder<'_> {
                     let of_block = !matches!(error, GridError::ManyBlocks { .. })
                         && origin.args.iter().any(|(name, _)| name == "block");
                     let part = if of_block { "block" } else { "grid" };
-                    problems.push(cx.error(codes::GRID, part, format!("{}: {error}", cx.what)));
+                    let report = cx.error(codes::GRID, part, format!("{}: {error}", cx.what));
+                    problems.push(report.with_help(match error {
+                        GridError::ManyBlocks { .. } => "use larger blocks, such as `block = 256`",
+                        _ => "use blocks such as `block = 256` or `block = [16, 16]`",
+                    }));
                     None
                 }
             },
@@ -255,7 +262,8 @@ impl GraphBuilder<'_> {
             Err(error) => {
                 let code =
                     if matches!(error, OpLookup::Unknown(_)) { codes::ARGUMENT } else { codes::LIBRARY };
-                problems.push(cx.error(code, "op", error.to_string()));
+                let help = "`squall list ops` shows which libraries serve each op, and on which devices";
+                problems.push(cx.error(code, "op", error.to_string()).with_help(help));
                 None
             }
         };

@@ -119,7 +119,21 @@ pub(super) fn coverage(
             grid.threads()[axis],
             ["x", "y", "z"][axis]
         );
-        problems.push(cx.error(codes::UNCOVERED, "grid", text));
+        let whole = |param: &str| {
+            let range = args.buffer(param)?;
+            let decl = cx.buffers.get(range.buffer.0 as usize)?;
+            (range.len() == decl.len()).then(|| format!("\"len({})\"", decl.name))
+        };
+        let enough = match cover {
+            Cover::Len(param) => whole(param),
+            _ => None,
+        };
+        let enough = enough.unwrap_or_else(|| required.to_string());
+        let help = match (axis, grid.threads()) {
+            (0, [_, 1, 1]) => format!("write `threads = {enough}`"),
+            _ => format!("let the entry {axis} of `threads` be {enough}"),
+        };
+        problems.push(cx.error(codes::UNCOVERED, "grid", text).with_help(help));
     }
 }
 
@@ -138,7 +152,8 @@ pub(super) fn needs(cx: &Context<'_>, op: &dyn LibraryOp, args: &Args<'_>, probl
                         needs.alignment,
                         param.name
                     );
-                    problems.push(cx.error(codes::LIBRARY, param.name, text));
+                    let help = format!("let the range begin at a multiple of {} bytes", needs.alignment);
+                    problems.push(cx.error(codes::LIBRARY, param.name, text).with_help(help));
                 }
                 if !range.len().is_multiple_of(needs.multiple.max(1)) {
                     let text = format!(
@@ -148,7 +163,8 @@ pub(super) fn needs(cx: &Context<'_>, op: &dyn LibraryOp, args: &Args<'_>, probl
                         param.name,
                         range.len()
                     );
-                    problems.push(cx.error(codes::LIBRARY, param.name, text));
+                    let help = format!("let its length be a multiple of {}", needs.multiple);
+                    problems.push(cx.error(codes::LIBRARY, param.name, text).with_help(help));
                 }
                 if !needs.dtypes.contains(&range.dtype) {
                     let names: Vec<&str> = needs.dtypes.iter().map(|d| d.name()).collect();
@@ -159,14 +175,17 @@ pub(super) fn needs(cx: &Context<'_>, op: &dyn LibraryOp, args: &Args<'_>, probl
                         param.name,
                         range.dtype
                     );
-                    problems.push(cx.error(codes::LIBRARY, param.name, text));
+                    let help = "declare the buffer with one of these dtypes, or name another `library`";
+                    problems.push(cx.error(codes::LIBRARY, param.name, text).with_help(help));
                 }
             }
             Arg::Word(index) if param.name == "reduce" => {
                 let reduce = crate::reduce::ReduceOp::ALL.get(*index as usize);
                 if let Some(reduce) = reduce.filter(|r| !needs.reductions.contains(r)) {
                     let text = format!("{} does not know the reduction `{reduce}`", whose());
-                    problems.push(cx.error(codes::LIBRARY, param.name, text));
+                    let known: Vec<&str> = needs.reductions.iter().map(|reduce| reduce.name()).collect();
+                    let help = format!("it knows {}; or name another `library`", known.join(", "));
+                    problems.push(cx.error(codes::LIBRARY, param.name, text).with_help(help));
                 }
             }
             _ => {}

@@ -6,6 +6,7 @@
 mod arguments;
 mod builder;
 mod check;
+pub(crate) mod partial;
 mod spec;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use crate::task::Description;
 use crate::world::{CommId, Part, World};
 
 pub use builder::GraphBuilder;
+pub use partial::Partial;
 pub use spec::{ArgValue, GroupSpec, IntoDims, KernelSpec, OpSpec, TaskSpec};
 
 /// When tasks run.

@@ -21,7 +21,7 @@ pub(super) fn check(
             compare(units, calls, part, matched, problems);
         }
     }
-    if problems.len() == before && !mixed.is_empty() {
+    if problems.len() == before && !mixed.is_empty() && units.are_all_known() {
         interleaving(units, channels, mixed, problems);
     }
 }
@@ -41,7 +41,8 @@ enum Difference {
 /// The most reports on one communicator: each looks at all ranks.
 const MOST: usize = 16;
 
-/// Compares the members of one communicator with the first of them, up to the first difference of each.
+/// Compares the members of one communicator with the first of them, up to the first difference of each; where that is one
+/// of values, further ones of values too.
 fn compare(
     units: &Units<'_>,
     calls: &Calls<'_>,
@@ -50,27 +51,48 @@ fn compare(
     problems: &mut Vec<Diagnostic>,
 ) {
     let Some((&reference, others)) = part.split_first() else { return };
-    let theirs = calls.of(reference);
+    // A rank's calls before a missing task, and whether these are all.
+    let known = |rank| {
+        let all = calls.of(rank);
+        match units.known(calls.channel.1, rank) {
+            Some(end) => (&all[..all.partition_point(|call| call.unit < end)], false),
+            None => (all, true),
+        }
+    };
+    let (theirs, theirs_whole) = known(reference);
     let mut common = theirs.len();
     // Ranks that differ in the same way at the same position are one report.
     let mut differing: BTreeMap<(usize, Difference), Vec<u32>> = BTreeMap::new();
     for &rank in others {
-        let mine = calls.of(rank);
+        let (mine, mine_whole) = known(rank);
         // Ranks that share a node share its signature.
         let same = |a: &Call<'_>, b: &Call<'_>| {
             (std::ptr::eq(a.signature, b.signature) || a.signature == b.signature) && a.place == b.place
         };
-        let at = theirs.iter().zip(mine).take_while(|(a, b)| same(a, b)).count();
-        common = common.min(at);
-        let difference = match (theirs.get(at), mine.get(at)) {
-            (None, None) => continue,
-            (Some(_), None) => Difference::Lacking,
-            (None, Some(_)) => Difference::Extra,
-            (Some(a), Some(b)) if a.signature.op != b.signature.op => Difference::Op,
-            (Some(a), Some(b)) if a.signature != b.signature => Difference::Values,
-            (Some(_), Some(_)) => Difference::Boundaries,
-        };
-        differing.entry((at, difference)).or_default().push(rank);
+        // After a first difference, positions only mean the same on both ranks if neither lacks a call.
+        let most = if theirs.len() == mine.len() { MOST } else { 1 };
+        let mut at = 0;
+        for found in 0..most {
+            at += theirs[at..].iter().zip(&mine[at..]).take_while(|(a, b)| same(a, b)).count();
+            if found == 0 {
+                common = common.min(at);
+            }
+            let difference = match (theirs.get(at), mine.get(at)) {
+                (Some(_), None) if mine_whole => Difference::Lacking,
+                (None, Some(_)) if theirs_whole => Difference::Extra,
+                (Some(a), Some(b)) if a.signature.op != b.signature.op => Difference::Op,
+                (Some(a), Some(b)) if a.signature != b.signature => Difference::Values,
+                (Some(_), Some(_)) => Difference::Boundaries,
+                _ => break,
+            };
+            if found == 0 || difference == Difference::Values {
+                differing.entry((at, difference)).or_default().push(rank);
+            }
+            if difference != Difference::Values {
+                break;
+            }
+            at += 1;
+        }
     }
     for ((at, difference), ranks) in differing.into_iter().take(MOST) {
         problems.extend(report(units, calls, part, at, difference, ranks));
@@ -89,8 +111,11 @@ fn report(
     mut ranks: Vec<u32>,
 ) -> Option<Diagnostic> {
     ranks.sort_unstable();
-    let call = |rank: u32| calls.of(rank).get(at);
-    let place = |call: &Call<'_>| label(units, call.unit, call.op, call.signature.to_string());
+    let call = |rank: u32| {
+        let known = units.known(calls.channel.1, rank).unwrap_or(u32::MAX);
+        calls.of(rank).get(at).filter(|call| call.unit < known)
+    };
+    let place = |call: &Call<'_>| label(units, call.unit, call.op, &[], call.signature);
     let comm = units.world.name(calls.channel.1);
     if matches!(difference, Difference::Lacking | Difference::Extra) {
         let (with, without) = match difference {
@@ -117,26 +142,34 @@ fn report(
         let calls = part.iter().filter_map(|&rank| Some((rank, call(rank)?)));
         calls.filter(|(_, call)| difference == Difference::Op || call.signature.op == op)
     };
-    let (code, text, help): (Code, String, _) = match difference {
+    // Where the label stands: at the argument that differs.
+    let mut params: &[&str] = &[];
+    let (code, text, help): (Code, String, String) = match difference {
         Difference::Op => (
             codes::ORDER,
             format!(
                 "collective {at} on `{comm}` is {}",
                 by_value(all().map(|(rank, call)| (rank, format!("`{}`", call.signature.op))))
             ),
-            Some("let every rank issue the same collectives in the same order"),
+            "let every rank issue the same collectives in the same order".to_string(),
         ),
         Difference::Values => {
             let fields = |call: &Call<'_>, i: usize| call.signature.fields.get(i).copied();
-            let text: Vec<String> = (0..a.signature.fields.len().max(b.signature.fields.len()))
+            let name = |i: usize| fields(a, i).or(fields(b, i)).map_or("", |(name, _)| name);
+            let differing: Vec<usize> = (0..a.signature.fields.len().max(b.signature.fields.len()))
                 .filter(|&i| all().any(|(_, call)| fields(call, i) != fields(a, i)))
-                .map(|i| {
-                    let name = fields(a, i).or(fields(b, i)).map_or("", |(name, _)| name);
+                .collect();
+            let text: Vec<String> = differing
+                .iter()
+                .map(|&i| {
                     let value = |call| fields(call, i).map_or("absent".to_string(), |(_, v)| v.to_string());
-                    format!("{name} is {}", by_value(all().map(|(rank, call)| (rank, value(call)))))
+                    format!("{} is {}", name(i), by_value(all().map(|(rank, call)| (rank, value(call)))))
                 })
                 .collect();
-            (codes::MISMATCH, format!("`{op}`, collective {at} on `{comm}`: {}", text.join("; ")), None)
+            let first = differing.first().map_or("", |&i| name(i));
+            let help;
+            (params, help) = mend(first, comm);
+            (codes::MISMATCH, format!("`{op}`, collective {at} on `{comm}`: {}", text.join("; ")), help)
         }
         _ => {
             let say = |call: &Call<'_>| match call.place {
@@ -144,14 +177,27 @@ fn report(
                 (place, count) => format!("number {} of {count} in a group", place + 1),
             };
             let values = by_value(all().map(|(rank, call)| (rank, say(call))));
-            (codes::BOUNDARIES, grouped_differently(op, at, comm, &values), Some(SAME_GROUPS))
+            (codes::BOUNDARIES, grouped_differently(op, at, comm, &values), SAME_GROUPS.to_string())
         }
     };
-    let report = Diagnostic::error(code, text, place(b)).with_related(place(a));
-    Some(match help {
-        Some(help) => report.with_help(help),
-        None => report,
-    })
+    let place = |call: &Call<'_>| label(units, call.unit, call.op, params, call.signature);
+    Some(Diagnostic::error(code, text, place(b)).with_related(place(a)).with_help(help))
+}
+
+/// The arguments that a value of a signature comes from, and how to make it equal on all ranks.
+fn mend(field: &str, comm: &str) -> (&'static [&'static str], String) {
+    match field {
+        "count" => (
+            &["buffer", "send", "recv"],
+            format!(
+                "give every rank of `{comm}` the same number of elements; unequal parts go by `send` and `recv`"
+            ),
+        ),
+        "dtype" => (&["buffer", "send", "recv"], "declare these buffers with one dtype".to_string()),
+        "reduce" => (&["reduce"], "let every rank name the same reduction".to_string()),
+        "root" => (&["root"], format!("let every rank of `{comm}` name the same root, such as `root = 0`")),
+        other => (&[], format!("let {other} be the same on every rank of `{comm}`")),
+    }
 }
 
 const SAME_GROUPS: &str =
@@ -226,6 +272,6 @@ fn interleaved(
     };
     let values = by_value([(ranks.0, say(ranks.0, a)), (ranks.1, say(ranks.1, b))].into_iter());
     let text = grouped_differently(a.signature.op, number as usize, comm(channel), &values);
-    let place = |call: &Call<'_>| label(units, call.unit, call.op, call.signature.to_string());
+    let place = |call: &Call<'_>| label(units, call.unit, call.op, &[], call.signature);
     Some(Diagnostic::error(codes::BOUNDARIES, text, place(b)).with_related(place(a)).with_help(SAME_GROUPS))
 }

@@ -1,7 +1,10 @@
 //! Who meets whom: collectives by their order on a communicator, sends and receives by their order between two ranks.
 
+use std::collections::BTreeMap;
+
 use crate::codes;
 use crate::diagnostic::{Diagnostic, Label};
+use crate::graph::partial::Gap;
 use crate::graph::{Node, OpTask, Phase, TaskGraph};
 use crate::task::{Meeting, Message, Signature};
 use crate::verify::collectives;
@@ -10,9 +13,12 @@ use crate::world::{CommId, World};
 /// The units of one phase on all ranks, rank by rank in program order. A node that meets nobody is no unit.
 pub(super) struct Units<'a> {
     pub(super) world: &'a World,
+    graphs: &'a [TaskGraph],
     pub(super) list: Vec<Unit<'a>>,
     /// Of each rank its first unit, and at the end the number of units.
     pub(super) first: Vec<u32>,
+    /// On these communicators, what these ranks do is known only up to this unit, which is the first that is not.
+    known: BTreeMap<(CommId, u32), u32>,
 }
 
 #[derive(Clone, Copy)]
@@ -22,15 +28,36 @@ pub(super) struct Unit<'a> {
 }
 
 impl<'a> Units<'a> {
-    pub(super) fn collect(graphs: &'a [TaskGraph], phase: Phase) -> Units<'a> {
-        let mut units = Units { world: graphs[0].world(), list: Vec::new(), first: vec![0] };
+    /// `gaps` are where tasks are missing, by rank.
+    pub(super) fn collect(graphs: &'a [TaskGraph], phase: Phase, gaps: &[(u32, Gap)]) -> Units<'a> {
+        let world = graphs[0].world();
+        let mut units = Units { world, graphs, list: Vec::new(), first: vec![0], known: BTreeMap::new() };
+        let meets = |node: &&Node| node.ops().iter().any(|op| !op.description.meetings.is_empty());
         for graph in graphs {
-            let meets = |node: &&Node| node.ops().iter().any(|op| !op.description.meetings.is_empty());
             let nodes = graph.tasks(phase).iter().map(AsRef::as_ref).filter(meets);
             units.list.extend(nodes.map(|node| Unit { rank: graph.rank(), node }));
             units.first.push(units.list.len() as u32);
         }
+        for (rank, gap) in gaps.iter().filter(|(_, gap)| gap.phase == phase) {
+            let before = graphs[*rank as usize].tasks(phase).iter().take(gap.position);
+            let before = before.map(AsRef::as_ref).filter(meets).count() as u32;
+            let unit = units.of(*rank).start + before;
+            for &comm in &gap.comms {
+                let known = units.known.entry((comm, *rank)).or_insert(unit);
+                *known = unit.min(*known);
+            }
+        }
         units
+    }
+
+    /// The first unit of a rank before which a task is missing on a communicator.
+    pub(super) fn known(&self, comm: CommId, rank: u32) -> Option<u32> {
+        self.known.get(&(comm, rank)).copied()
+    }
+
+    /// Whether no task is missing that meets other ranks.
+    pub(super) fn are_all_known(&self) -> bool {
+        self.known.is_empty()
     }
 
     /// The units of a rank, as indices.
@@ -188,16 +215,46 @@ impl<'a> Meets<'a> {
     }
 }
 
-/// A label on an op, as part of a unit.
-pub(super) fn label(units: &Units<'_>, unit: u32, op: &OpTask, text: impl Into<String>) -> Label {
+/// A label on an op, as part of a unit, that names its buffers. It stands at the first of `params` that the op was
+/// given, or else at the task.
+pub(super) fn label(
+    units: &Units<'_>,
+    unit: u32,
+    op: &OpTask,
+    params: &[&str],
+    text: impl std::fmt::Display,
+) -> Label {
     let rank = units.list[unit as usize].rank;
-    Label::at(op.origin.span, text).on_rank(rank).in_task(&op.origin.name)
+    let given = params.iter().find(|&&param| op.origin.args.iter().any(|(name, _)| name == param));
+    let span = op.origin.span_of(given.unwrap_or(&""));
+    let mut names: Vec<String> = Vec::new();
+    for access in &op.description.accesses {
+        let buffer = units.graphs[rank as usize].buffers().get(access.buffer.0 as usize);
+        let name = buffer.map(|buffer| format!("`{}`", buffer.name));
+        names.extend(name.filter(|name| !names.contains(name)));
+    }
+    let text =
+        if names.is_empty() { text.to_string() } else { format!("{text}, of {}", names.join(" and ")) };
+    Label::at(span, text).on_rank(rank).in_task(&op.origin.name)
 }
+
+/// What a transfer's sides call the other rank, and their buffer.
+const TO: &[&str] = &["peer", "to"];
+const FROM: &[&str] = &["peer", "from"];
+const SENT: &[&str] = &["buffer", "send"];
+const RECEIVED: &[&str] = &["buffer", "recv"];
 
 /// Lets the k-th send of each ordered pair of ranks meet its k-th receive.
 fn transfers(units: &Units<'_>, meets: Meets<'_>, matched: &mut Matched, problems: &mut Vec<Diagnostic>) {
     let Meets { calls, mut sends, mut recvs, .. } = meets;
     let comm = |side: &Side<'_>| units.world.name(calls[side.channel].channel.1);
+    // Which message meets which depends on all that a pair of ranks sends.
+    let known = |side: &Side<'_>| {
+        let comm = calls[side.channel].channel.1;
+        [side.from, side.to].iter().all(|&rank| units.known(comm, rank).is_none())
+    };
+    sends.retain(known);
+    recvs.retain(known);
     let key = |s: &Side<'_>| (s.channel, s.from, s.to);
     sends.sort_unstable_by_key(|s| (key(s), s.order));
     recvs.sort_unstable_by_key(|s| (key(s), s.order));
@@ -213,7 +270,15 @@ fn transfers(units: &Units<'_>, meets: Meets<'_>, matched: &mut Matched, problem
             (Some(_), None) => (sends.next(), None),
             (None, Some(_)) => (None, recvs.next()),
         };
-        let place = |side: &Side<'_>| label(units, side.unit, side.op, size(side));
+        let place = |side: &Side<'_>, params| label(units, side.unit, side.op, params, size(side));
+        // A rank as the other side is to name it.
+        let peer = |side: &Side<'_>, rank| match calls[side.channel].channel.1 {
+            CommId::WORLD => format!("`peer = {rank}`"),
+            comm => {
+                let place = units.world.part(comm, rank).map_or(rank, |part| part.rank);
+                format!("`peer = {place}` and `comm = \"{}\"`", units.world.name(comm))
+            }
+        };
         match (send, recv) {
             (Some(send), Some(recv)) => {
                 if (send.message.count, send.message.dtype) != (recv.message.count, recv.message.dtype) {
@@ -225,9 +290,12 @@ fn transfers(units: &Units<'_>, meets: Meets<'_>, matched: &mut Matched, problem
                         size(recv),
                         comm(send)
                     );
-                    let help = "messages of a pair of ranks are matched by order: the first send meets the first receive";
-                    let report = Diagnostic::error(codes::SIDES, text, place(recv));
-                    problems.push(report.with_related(place(send)).with_help(help));
+                    let help = format!(
+                        "receive {}, as is sent; the first send of a pair of ranks meets its first receive, the second its second",
+                        size(send)
+                    );
+                    let report = Diagnostic::error(codes::SIDES, text, place(recv, RECEIVED));
+                    problems.push(report.with_related(place(send, SENT)).with_help(help));
                 }
                 matched.add([send.unit, recv.unit]);
             }
@@ -240,7 +308,13 @@ fn transfers(units: &Units<'_>, meets: Meets<'_>, matched: &mut Matched, problem
                     comm(send),
                     send.to
                 );
-                problems.push(Diagnostic::error(codes::UNMATCHED_SEND, text, place(send)));
+                let help = format!(
+                    "let rank {} receive it: a `recv` with {}; or leave this send out with `when`",
+                    send.to,
+                    peer(send, send.from)
+                );
+                problems
+                    .push(Diagnostic::error(codes::UNMATCHED_SEND, text, place(send, TO)).with_help(help));
             }
             (None, Some(recv)) => {
                 let text = format!(
@@ -251,7 +325,13 @@ fn transfers(units: &Units<'_>, meets: Meets<'_>, matched: &mut Matched, problem
                     comm(recv),
                     recv.from
                 );
-                problems.push(Diagnostic::error(codes::UNMATCHED_RECV, text, place(recv)));
+                let help = format!(
+                    "let rank {} send it: a `send` with {}; or leave this receive out with `when`",
+                    recv.from,
+                    peer(recv, recv.to)
+                );
+                problems
+                    .push(Diagnostic::error(codes::UNMATCHED_RECV, text, place(recv, FROM)).with_help(help));
             }
             (None, None) => return,
         }

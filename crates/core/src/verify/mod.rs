@@ -20,10 +20,12 @@ pub(crate) use report::fold;
 
 use std::sync::Arc;
 
+use crate::buffer::Upload;
 use crate::codes;
 use crate::diagnostic::{Diagnostic, Label};
 use crate::error::Problems;
-use crate::graph::{Phase, TaskGraph};
+use crate::graph::partial::Gap;
+use crate::graph::{Partial, Phase, TaskGraph};
 
 /// The graphs of all ranks, proven. Only [`verify`] makes one, and a plan group takes nothing else.
 #[derive(Clone, Debug)]
@@ -63,21 +65,57 @@ pub fn verify(mut graphs: Vec<TaskGraph>) -> Result<Verified, Problems> {
         return Err(Problems(vec![problem]));
     }
     dataflow::check(&graphs, &mut problems);
-    for phase in Phase::ALL {
-        let before = problems.len();
-        let units = matching::Units::collect(&graphs, phase);
-        let matched = matching::check(&units, &mut problems);
-        // A rank that waits for something unmatched waits for good; reporting that as a deadlock too would hide
-        // the cause among its consequences.
-        if problems.len() == before {
-            deadlock::check(&units, &matched, &mut problems);
-        }
-    }
+    phases(&graphs, &[], &mut problems);
     if !problems.is_empty() {
         return Err(Problems(fold(problems)));
     }
     let plan_hash = hash::plan_hash(&graphs);
     Ok(Verified { graphs, plan_hash })
+}
+
+/// What stands against a job some of whose tasks were refused, whatever these would have done: a refused task counts as
+/// having written its buffers, nothing is compared on its communicators from where it is missing, and a deadlock is
+/// looked for only in phases without one.
+///
+/// Takes one partial graph for every rank of a world, in any order. For reports, together with why the tasks were refused.
+pub fn verify_partial(partials: Vec<Partial>) -> Vec<Diagnostic> {
+    let mut gaps: Vec<(u32, Gap)> = Vec::new();
+    let mut graphs: Vec<TaskGraph> = Vec::with_capacity(partials.len());
+    for Partial { mut graph, gaps: mine } in partials {
+        let written = mine.iter().flat_map(|gap| &gap.buffers);
+        let written: Vec<usize> = written.map(|buffer| buffer.0 as usize).collect();
+        if !written.is_empty() {
+            let buffers = Arc::make_mut(&mut graph.buffers);
+            for index in written {
+                if let Some(decl) = buffers.get_mut(index) {
+                    decl.upload = Upload::First;
+                }
+            }
+        }
+        gaps.extend(mine.into_iter().map(|gap| (graph.rank, gap)));
+        graphs.push(graph);
+    }
+    graphs.sort_by_key(TaskGraph::rank);
+    let mut problems: Vec<Diagnostic> = incomplete(&graphs).into_iter().collect();
+    if problems.is_empty() {
+        dataflow::check(&graphs, &mut problems);
+        phases(&graphs, &gaps, &mut problems);
+    }
+    fold(problems)
+}
+
+/// Judges what ranks do together, phase by phase.
+fn phases(graphs: &[TaskGraph], gaps: &[(u32, Gap)], problems: &mut Vec<Diagnostic>) {
+    for phase in Phase::ALL {
+        let before = problems.len();
+        let units = matching::Units::collect(graphs, phase, gaps);
+        let matched = matching::check(&units, problems);
+        // A rank that waits for something unmatched waits for good; reporting that as a deadlock too would hide
+        // the cause among its consequences.
+        if problems.len() == before && units.are_all_known() {
+            deadlock::check(&units, &matched, problems);
+        }
+    }
 }
 
 /// Whether the graphs are not exactly one for every rank of one world.

@@ -26,8 +26,8 @@ fn broadcast_of_equal_bytes_but_other_dtypes() {
     let problem = only(codes::MISMATCH, &problems);
     says(problem, &["count is 4 on rank 0 and 16 on rank 1", "dtype is f32 on rank 0 and u8 on rank 1"]);
     // Both ranks' ops stand side by side.
-    assert_eq!(problem.primary.text, "broadcast count = 16, dtype = u8, root = 0");
-    assert_eq!(problem.related[0].text, "broadcast count = 4, dtype = f32, root = 0");
+    assert_eq!(problem.primary.text, "broadcast count = 16, dtype = u8, root = 0, of `x`");
+    assert_eq!(problem.related[0].text, "broadcast count = 4, dtype = f32, root = 0, of `x`");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn messages_of_a_pair_are_matched_by_order() {
         says(first, &["rank 0 sends 2 f32 to rank 1, which receives 3 f32"]);
         says(second, &["rank 0 sends 3 f32 to rank 1, which receives 2 f32"]);
         let places = [first, second].map(|p| (place(&p.related[0]), place(&p.primary)));
-        assert_eq!(places, [("a".into(), "x".into()), ("b".into(), "y".into())]);
+        assert_eq!(places, [("a.buffer".into(), "x.buffer".into()), ("b.buffer".into(), "y.buffer".into())]);
     }
 }
 
@@ -319,4 +319,26 @@ fn sizes_that_do_not_divide_show_the_remainder() {
         })
         .unwrap();
     }
+}
+
+/// The other side counts ranks in its communicator too.
+#[test]
+fn a_transfer_left_over_says_what_is_missing() {
+    let mut world = World::new(4).unwrap();
+    let row = world.split("row", |rank| (i64::from(rank / 2), 0)).unwrap();
+    let left_over = |sends: bool| {
+        let job = on(&Arc::new(world.clone()), |g, rank| {
+            let x = g.buffer(f32s("x", 4));
+            if rank == 3 {
+                g.step(if sends { send("t", x, 0) } else { recv("t", x, 0) }.on(row));
+            }
+        });
+        only(if sends { codes::UNMATCHED_SEND } else { codes::UNMATCHED_RECV }, &job.unwrap_err().0)
+            .help
+            .clone()
+    };
+    let help = left_over(true).unwrap();
+    assert!(help.contains("let rank 2 receive it: a `recv` with `peer = 1` and `comm = \"row\"`"), "{help}");
+    let help = left_over(false).unwrap();
+    assert!(help.contains("let rank 2 send it: a `send` with `peer = 1` and `comm = \"row\"`"), "{help}");
 }

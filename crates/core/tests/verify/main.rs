@@ -11,6 +11,7 @@
 //! | [`oracle`] | a slow simulator of the rules |
 //! | [`against_oracle`] | random jobs, judged by both |
 //! | [`overlaps`] | ranges that overlap, against a comparison of all pairs |
+//! | [`partial`] | jobs some of whose tasks were refused |
 //! | [`plan_hash`] | what changes the plan hash and what does not |
 
 #![allow(
@@ -27,5 +28,6 @@ mod job;
 mod legal;
 mod oracle;
 mod overlaps;
+mod partial;
 mod plan_hash;
 mod stub;

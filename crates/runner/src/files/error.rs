@@ -95,6 +95,23 @@ pub enum FileError {
         /// The file's shape.
         found: Vec<u64>,
     },
+    /// A rank's rows of the array are of another shape than its buffer.
+    #[error(
+        "`{}` has the shape {}; the rows of it that rank {rank} takes have {}, but {} is expected",
+        file.display(), Shape(whole), Shape(found), Shape(expected)
+    )]
+    Share {
+        /// The file.
+        file: PathBuf,
+        /// The buffer's shape.
+        expected: Vec<u64>,
+        /// The rank.
+        rank: u32,
+        /// The shape of its rows.
+        found: Vec<u64>,
+        /// The file's shape.
+        whole: Vec<u64>,
+    },
     /// A slice names more axes than there are.
     #[error("`{}` has the shape {}: {axes} axes cannot be sliced", file.display(), Shape(shape))]
     Axes {

@@ -27,7 +27,7 @@ mod testing;
 
 pub use array::{Array, ArrayFile};
 pub use error::FileError;
-pub(crate) use error::Shape;
+pub(crate) use error::{Shape, printable};
 
 /// Reads a manifest's bytes: a regular file, and no more of it than a manifest may have.
 ///

@@ -87,6 +87,14 @@ impl<'m> Argument<'m> {
         Ok(Argument { name: param.name, form })
     }
 
+    /// The buffer it names, by place.
+    pub(super) fn buffer(&self) -> Option<usize> {
+        match &self.form {
+            Form::Buffer(_, _, place) => Some(*place),
+            _ => None,
+        }
+    }
+
     /// Whether its value, or what it names, depends on the rank.
     pub(super) fn depends(&self, symbols: &Symbols<'_>) -> bool {
         let depends = &symbols.depends;

@@ -45,6 +45,21 @@ impl<'a> RankEnv<'a> {
         self.problems.take()
     }
 
+    /// How many faults were kept so far.
+    pub(super) fn problems(&self) -> usize {
+        self.problems.borrow().len()
+    }
+
+    /// Says more of the faults that were kept after the first `found`.
+    pub(super) fn name_problems(&self, found: usize, say: impl FnMut(&mut Diagnostic)) {
+        self.problems.borrow_mut().iter_mut().skip(found).for_each(say);
+    }
+
+    /// All communicators.
+    pub(super) fn communicators(&self) -> Vec<CommId> {
+        self.comms.map(|world| world.comms().collect()).unwrap_or_default()
+    }
+
     /// Keeps a fault that an evaluation met.
     pub(super) fn report(&self, error: &FormulaError) {
         if let Some(mut problem) = error.diagnostic() {

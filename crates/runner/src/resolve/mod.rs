@@ -16,7 +16,8 @@ mod watch;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use squall_core::{BufferDecl, Diagnostic, Label, Problems, Registry, TaskGraph, World};
+use squall_core::graph::Partial;
+use squall_core::{BufferDecl, Diagnostic, Label, Problems, Registry, TaskGraph, World, verify_partial};
 
 use crate::codes;
 use crate::manifest::Manifest;
@@ -49,7 +50,8 @@ impl<'m> Job<'m> {
 /// Resolves a manifest for `world` ranks on devices of one kind.
 ///
 /// # Errors
-/// All that is wrong, with what ranks share said once.
+/// All that is wrong, with what ranks share said once. Then that includes what verification has against the tasks
+/// that could be made; a job without errors here is still to be verified.
 pub fn resolve<'m>(
     manifest: &'m Manifest,
     registry: &Registry,
@@ -63,10 +65,9 @@ pub fn resolve<'m>(
     let templates = tasks::templates(&symbols, registry, &world, device, &problems);
     outputs::check(&symbols, &problems);
     watch::check(&symbols, &problems);
-    if !problems.borrow().is_empty() {
-        return Err(Problems(problems.into_inner()).folded());
-    }
-    let mut graphs = Vec::with_capacity(world.size() as usize);
+    let mut partials = Vec::with_capacity(world.size() as usize);
+    // Whether all ranks were looked at, and have all their buffers.
+    let mut every_rank = true;
     let mut templates = templates;
     let mut declared: Option<Arc<Vec<BufferDecl>>> = None;
     for rank in 0..world.size() {
@@ -80,20 +81,30 @@ pub fn resolve<'m>(
             for template in &mut templates {
                 template.instantiate(&env, &mut builder, &problems);
             }
+        } else {
+            every_rank = false;
         }
+        let (partial, mut more) = builder.partial();
         problems.borrow_mut().append(&mut env.take_problems());
-        match builder.build() {
-            Ok(graph) => graphs.push(graph),
-            Err(Problems(more)) => problems.borrow_mut().extend(more),
-        }
+        problems.borrow_mut().append(&mut more);
+        partials.push(partial);
         if problems.borrow().len() > MAX_PROBLEMS {
+            every_rank &= rank + 1 == world.size();
             break;
         }
     }
-    let problems = problems.into_inner();
-    if !problems.is_empty() {
-        return Err(Problems(problems).folded());
-    }
+    let mut problems = problems.into_inner();
+    let graphs: Option<Vec<TaskGraph>> = if problems.is_empty() {
+        partials.into_iter().map(Partial::whole).collect()
+    } else {
+        if every_rank {
+            problems.extend(verify_partial(partials));
+        }
+        None
+    };
+    let Some(graphs) = graphs else {
+        return Err(Problems(distinct(problems)).folded());
+    };
     let job = Job { manifest, world, graphs, symbols };
     let mut problems = watch::check_ranks(&job);
     problems.extend(job.targets().err().unwrap_or_default());
@@ -102,6 +113,14 @@ pub fn resolve<'m>(
 
 /// Reports gathered before further ranks are left alone: what they share is folded, and they share nearly all.
 const MAX_PROBLEMS: usize = 256;
+
+/// One fault can be met more than once: when the manifest is looked at as a whole, and again on a rank.
+fn distinct(problems: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    let placed = |problem: &Diagnostic| (problem.code, problem.primary.span, problem.message.clone());
+    let known: Vec<_> = problems.iter().filter(|p| p.primary.rank.is_none()).map(placed).collect();
+    let again = |problem: &Diagnostic| problem.primary.rank.is_some() && known.contains(&placed(problem));
+    problems.into_iter().filter(|problem| !again(problem)).collect()
+}
 
 fn split(symbols: &Symbols<'_>, size: u64) -> Result<World, Problems> {
     let manifest = symbols.manifest;

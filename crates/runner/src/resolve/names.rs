@@ -6,6 +6,7 @@ use squall_core::CommId;
 
 use super::depends::Depends;
 use crate::manifest::Manifest;
+use crate::manifest::place::Formula;
 
 /// A named thing of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,11 @@ impl<'m> Symbols<'m> {
     /// What a name stands for.
     pub fn get(&self, name: &str) -> Option<Symbol> {
         self.table.get(name).copied()
+    }
+
+    /// Whether a value may differ between ranks.
+    pub(crate) fn depends_on_rank(&self, formula: &Formula) -> bool {
+        self.depends.formula(self, formula)
     }
 
     /// The place of the buffer of that name.

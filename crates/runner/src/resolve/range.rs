@@ -37,7 +37,8 @@ pub(super) fn range(
             reference.index.len(),
             decl.shape
         );
-        problems.push(error(codes::RANGE, text));
+        let help = format!("name at most {} in the brackets", decl.shape.len());
+        problems.push(error(codes::RANGE, text).with_help(help));
         return None;
     }
     let eval =
@@ -62,7 +63,7 @@ pub(super) fn range(
             } else {
                 format!("{asked} is outside axis {axis} of `{}`, which is {length} long", decl.name)
             };
-            problems.push(error(codes::RANGE, text));
+            problems.push(error(codes::RANGE, text).with_help(mend(start, end, length, keep)));
             return None;
         }
         let taken = (end - start) as u64;
@@ -109,4 +110,18 @@ fn asked(text: &str, index: Option<&AxisIndex>, start: i64, end: i64) -> String 
         None => (":".to_owned(), ":".to_owned()),
     };
     if written == value { format!("`{written}`") } else { format!("`{written}`, here `{value}`,") }
+}
+
+/// How to stay inside an axis.
+fn mend(start: i64, end: i64, length: u64, keep: bool) -> String {
+    match (keep, length) {
+        (_, 0) => "the axis has no places; leave the task out with `when`".to_string(),
+        (true, _) if end < start => "write the beginning before the end".to_string(),
+        (true, _) => format!("take a part of 0:{length}"),
+        (false, _) if start < 0 => {
+            let last = length - 1;
+            format!("places count from 0, and the last is {last}; `% {length}` wraps around")
+        }
+        (false, _) => format!("the last place is {}; `% {length}` wraps around", length - 1),
+    }
 }

@@ -3,8 +3,10 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use squall_core::graph::{GraphBuilder, GroupSpec, KernelSpec, Node, OpSpec, Origin, Phase, TaskSpec};
-use squall_core::{BufferDecl, CommId, Diagnostic, KernelDef, Label, Registry, Task as _, World};
+use squall_core::graph::{
+    ArgValue, GraphBuilder, GroupSpec, KernelSpec, Node, OpSpec, Origin, Phase, TaskSpec,
+};
+use squall_core::{BufferDecl, BufferId, CommId, Diagnostic, KernelDef, Label, Registry, Task as _, World};
 
 use super::args::Argument;
 use super::env::{RankEnv, WithIndex};
@@ -30,6 +32,8 @@ pub(super) struct Template<'m> {
 }
 
 enum Made<'m> {
+    /// What could not be read, which is reported.
+    Unread,
     Kernel {
         kernel: &'static KernelDef,
         args: Vec<Argument<'m>>,
@@ -77,7 +81,7 @@ pub(super) fn templates<'s, 'm>(
     let mut templates = Vec::new();
     for (phase, section, tasks) in sections {
         for (place, task) in tasks.iter().enumerate() {
-            templates.extend(reader.template(phase, section, place, task));
+            templates.push(reader.template(phase, section, place, task));
         }
     }
     templates
@@ -92,14 +96,28 @@ struct Reader<'r, 's, 'm> {
 }
 
 impl<'s, 'm> Reader<'_, 's, 'm> {
-    fn template(&self, phase: Phase, section: &str, place: usize, task: &'m Task) -> Option<Template<'m>> {
+    fn template(&self, phase: Phase, section: &str, place: usize, task: &'m Task) -> Template<'m> {
         let name =
             task.name.as_ref().map_or_else(|| format!("{section}[{place}]"), |name| name.value.clone());
         let mut origin = Origin { name, span: Some(task.span), args: Vec::new() };
+        let (body, depends) = self.body(task, &mut origin).unwrap_or((Made::Unread, false));
+        Template {
+            phase,
+            origin: Arc::new(origin),
+            when: task.when.as_ref(),
+            body,
+            depends,
+            last: None,
+            failed: 0,
+        }
+    }
+
+    /// What a task does, and whether that depends on the rank.
+    fn body(&self, task: &'m Task, origin: &mut Origin) -> Option<(Made<'m>, bool)> {
         let depends = &self.symbols.depends;
-        let (body, depends) = match &task.body {
+        Some(match &task.body {
             Body::Kernel(call) => {
-                let (kernel, args) = self.kernel(call, &mut origin)?;
+                let (kernel, args) = self.kernel(call, origin)?;
                 let block = call.grid.block.as_ref().or(self.symbols.manifest.pipeline.block.as_ref());
                 let block = block.map_or(&[][..], |block| &block.value);
                 let threads = &call.grid.threads.value;
@@ -108,7 +126,7 @@ impl<'s, 'm> Reader<'_, 's, 'm> {
                 (Made::Kernel { kernel, args, threads, block }, depends)
             }
             Body::Op(call) => {
-                let op = self.op(call, None, &mut origin)?;
+                let op = self.op(call, None, origin)?;
                 let depends = op.args.iter().any(|arg| arg.depends(self.symbols));
                 (Made::Op(op), depends)
             }
@@ -132,15 +150,6 @@ impl<'s, 'm> Reader<'_, 's, 'm> {
                 });
                 (Made::Group(members), depends)
             }
-        };
-        Some(Template {
-            phase,
-            origin: Arc::new(origin),
-            when: task.when.as_ref(),
-            body,
-            depends,
-            last: None,
-            failed: 0,
         })
     }
 
@@ -194,11 +203,9 @@ impl<'s, 'm> Reader<'_, 's, 'm> {
         let library = call.library.as_ref().map(|library| library.value.as_str()).or(library);
         if let Err(error) = self.registry.op(name, self.device, library) {
             let span = call.library.as_ref().and_then(|library| library.span).or(call.op.span);
-            self.report(Diagnostic::error(
-                squall_core::codes::LIBRARY,
-                error.to_string(),
-                Label::at(span, ""),
-            ));
+            let help = "`squall list ops` shows which libraries serve each op, and on which devices";
+            let code = squall_core::codes::LIBRARY;
+            self.report(Diagnostic::error(code, error.to_string(), Label::at(span, "")).with_help(help));
             return None;
         }
         if let Some(span) = call.op.span {
@@ -329,12 +336,14 @@ impl Template<'_> {
         // What failed on a few ranks is told; more of the same would only cost time.
         const TOLD: u32 = 4;
         if self.failed >= TOLD || (self.failed > 0 && !self.depends) {
+            self.leave_out(env, builder);
             return;
         }
         match self.when.map(|when| env.kept(when.eval_bool(env))) {
             Some(Some(false)) => return,
             Some(None) => {
                 self.failed += 1;
+                self.leave_out(env, builder);
                 return;
             }
             Some(Some(true)) | None => {}
@@ -348,15 +357,41 @@ impl Template<'_> {
         let found = builder.problems();
         let Some(spec) = self.spec(env, builder.buffers(), &mut problems.borrow_mut()) else {
             self.failed += 1;
+            self.leave_out(env, builder);
             return;
         };
         match builder.add(self.phase, spec) {
             Some(node) => self.last = Some((node, builder.buffers().clone())),
-            None if builder.problems() > found => self.failed += 1,
+            None if builder.problems() > found => {
+                self.failed += 1;
+                self.leave_out(env, builder);
+            }
             None => {} // nothing to run on this rank
         }
     }
 
+    /// Notes in a rank's graph that the task is missing, with all that it may do.
+    fn leave_out(&self, env: &RankEnv<'_>, builder: &mut GraphBuilder<'_>) {
+        let ops: Vec<&Op<'_>> = match &self.body {
+            Made::Unread | Made::Kernel { .. } => Vec::new(),
+            Made::Op(op) => vec![op],
+            Made::Group(members) => members.iter().map(|member| &member.op).collect(),
+        };
+        let (comms, buffers) = match &self.body {
+            // It may be about anything.
+            Made::Unread => (env.communicators(), (0..builder.buffers().len()).collect()),
+            Made::Kernel { args, .. } => (Vec::new(), args.iter().filter_map(Argument::buffer).collect()),
+            Made::Op(_) | Made::Group(_) => {
+                let args = ops.iter().flat_map(|op| &op.args);
+                (ops.iter().map(|op| op.comm).collect(), args.filter_map(Argument::buffer).collect())
+            }
+        };
+        let buffers: Vec<usize> = buffers;
+        let buffers = buffers.into_iter().map(|place| BufferId(place as u32)).collect();
+        builder.gap(self.phase, comms, buffers);
+    }
+
+    /// The task on a rank; `None` if something is wrong with it, all of which is then kept.
     fn spec(
         &self,
         env: &RankEnv<'_>,
@@ -364,27 +399,28 @@ impl Template<'_> {
         problems: &mut Vec<Diagnostic>,
     ) -> Option<TaskSpec> {
         Some(match &self.body {
+            Made::Unread => return None,
             Made::Kernel { kernel, args, threads, block } => {
-                let mut spec = KernelSpec::new(kernel).from_origin(self.origin.clone());
-                for arg in args {
-                    let (name, value) = arg.value(buffers, env, env, problems)?;
-                    spec = spec.arg(name, value);
-                }
-                let threads = self.dims("grid", threads, env, problems)?;
-                let block = self.dims("block", block, env, problems)?;
-                TaskSpec::Kernel(spec.grid(threads, block))
+                let values = values(args, &self.origin, None, buffers, env, env, problems);
+                let threads = self.dims("threads", threads, env, problems);
+                let block = self.dims("block", block, env, problems);
+                let spec = KernelSpec::new(kernel).from_origin(self.origin.clone()).grid(threads?, block?);
+                TaskSpec::Kernel(values?.into_iter().fold(spec, |spec, (name, value)| spec.arg(name, value)))
             }
-            Made::Op(op) => TaskSpec::Op(op.spec(&self.origin, buffers, env, env, problems)?),
+            Made::Op(op) => TaskSpec::Op(op.spec(&self.origin, None, buffers, env, env, problems)?),
             Made::Group(members) => {
-                let mut group = GroupSpec::new().from_origin(self.origin.clone());
+                let mut group = Some(GroupSpec::new().from_origin(self.origin.clone()));
                 for member in members {
-                    group = member.add_to(group, buffers, env, problems)?;
+                    let specs = member.specs(buffers, env, problems);
+                    group =
+                        group.zip(specs).map(|(group, specs)| specs.into_iter().fold(group, GroupSpec::with));
                 }
-                TaskSpec::Group(group)
+                TaskSpec::Group(group?)
             }
         })
     }
 
+    /// The lengths of a grid's axes; `what` is the key that gives them.
     fn dims(
         &self,
         what: &str,
@@ -392,22 +428,64 @@ impl Template<'_> {
         env: &RankEnv<'_>,
         problems: &mut Vec<Diagnostic>,
     ) -> Option<[u64; 3]> {
-        let mut dims = [1u64; 3];
-        for (dim, formula) in dims.iter_mut().zip(axes) {
-            let length = env.int(formula)?;
-            *dim = match u64::try_from(length) {
-                Ok(length) => length,
-                Err(_) => {
-                    let message = format!("the {what} is {length} threads long on rank {}", env.rank());
-                    let label = Label::at(formula.place.span(), "a length cannot be negative")
-                        .on_rank(env.rank())
-                        .in_task(&self.origin.name);
-                    problems.push(Diagnostic::error(codes::SHAPE, message, label));
-                    return None;
+        let (mut dims, met) = (Some([1u64; 3]), env.problems());
+        for (axis, formula) in axes.iter().enumerate() {
+            let length = env.int(formula);
+            let valid = length.and_then(|length| u64::try_from(length).ok());
+            if let (Some(length), None) = (length, valid) {
+                let message = format!("`{what}` is {length} long on rank {}", env.rank());
+                let label = Label::at(formula.place.span(), "a length cannot be negative")
+                    .on_rank(env.rank())
+                    .in_task(&self.origin.name);
+                let help = "let it be at least 0, as `max(…, 0)` does; a task whose grid is empty is skipped";
+                problems.push(Diagnostic::error(codes::SHAPE, message, label).with_help(help));
+            }
+            match (&mut dims, valid) {
+                (Some(dims), Some(length)) => {
+                    dims.iter_mut().skip(axis).take(1).for_each(|dim| *dim = length)
                 }
-            };
+                _ => dims = None,
+            }
         }
-        Some(dims)
+        env.name_problems(met, |problem| say_where(problem, &self.origin, None));
+        dims
+    }
+}
+
+/// All arguments of a task on a rank; `None` if one is wrong, and then all that are have been kept, each under the name of
+/// the task and of the loop's round.
+fn values(
+    args: &[Argument<'_>],
+    origin: &Origin,
+    round: Option<(&str, i64)>,
+    buffers: &[BufferDecl],
+    rank: &RankEnv<'_>,
+    env: &dyn Env,
+    problems: &mut Vec<Diagnostic>,
+) -> Option<Vec<(&'static str, ArgValue)>> {
+    let mut values = Some(Vec::with_capacity(args.len()));
+    let (found, met) = (problems.len(), rank.problems());
+    for arg in args {
+        match arg.value(buffers, rank, env, problems) {
+            Some(value) => values.iter_mut().for_each(|values| values.push(value.clone())),
+            None => values = None,
+        }
+    }
+    let name = |problem: &mut Diagnostic| say_where(problem, origin, round);
+    problems.iter_mut().skip(found).for_each(name);
+    rank.name_problems(met, name);
+    values
+}
+
+/// Names the task, and the round of its loop, in a fault of one of its arguments; not in one of a param that it uses.
+fn say_where(problem: &mut Diagnostic, origin: &Origin, round: Option<(&str, i64)>) {
+    let Some(at) = problem.primary.span else { return };
+    if !origin.args.iter().any(|(_, arg)| arg.start <= at.start && at.end <= arg.end) {
+        return;
+    }
+    problem.primary.task.get_or_insert_with(|| origin.name.clone());
+    if let (Some((variable, value)), true) = (round, problem.primary.text.is_empty()) {
+        problem.primary.text = format!("{variable} = {value}");
     }
 }
 
@@ -415,6 +493,7 @@ impl Op<'_> {
     fn spec(
         &self,
         origin: &Arc<Origin>,
+        round: Option<(&str, i64)>,
         buffers: &[BufferDecl],
         rank: &RankEnv<'_>,
         env: &dyn Env,
@@ -424,27 +503,24 @@ impl Op<'_> {
         if let Some(library) = self.library {
             spec = spec.by(library.to_string());
         }
-        for arg in &self.args {
-            let (name, value) = arg.value(buffers, rank, env, problems)?;
-            spec = spec.arg(name, value);
-        }
-        Some(spec)
+        let values = values(&self.args, origin, round, buffers, rank, env, problems)?;
+        Some(values.into_iter().fold(spec, |spec, (name, value)| spec.arg(name, value)))
     }
 }
 
 impl Member<'_> {
-    fn add_to(
+    /// The ops it stands for on a rank, one a round; `None` if one is wrong. The first such round is kept.
+    fn specs(
         &self,
-        mut group: GroupSpec,
         buffers: &[BufferDecl],
         rank: &RankEnv<'_>,
         problems: &mut Vec<Diagnostic>,
-    ) -> Option<GroupSpec> {
+    ) -> Option<Vec<OpSpec>> {
         let Some(repeat) = self.repeat else {
-            if self.present(rank, rank)? {
-                group = group.with(self.op.spec(&self.origin, buffers, rank, rank, problems)?);
-            }
-            return Some(group);
+            return match self.present(rank, rank)? {
+                true => Some(vec![self.op.spec(&self.origin, None, buffers, rank, rank, problems)?]),
+                false => Some(Vec::new()),
+            };
         };
         let start = repeat.start.as_ref().map_or(Some(0), |start| rank.int(start))?;
         let end = rank.int(&repeat.end)?;
@@ -458,15 +534,18 @@ impl Member<'_> {
             problems.push(Diagnostic::error(codes::LOOP, message, label));
             return None;
         }
+        let variable = repeat.variable.value.as_str();
+        let mut specs = Vec::new();
         for value in start..end {
-            let env = WithIndex::variable(rank, &repeat.variable.value, value);
+            let env = WithIndex::variable(rank, variable, value);
             if self.present(rank, &env)? {
                 let origin =
                     Origin { name: format!("{}.{value}", self.origin.name), ..(*self.origin).clone() };
-                group = group.with(self.op.spec(&Arc::new(origin), buffers, rank, &env, problems)?);
+                let round = Some((variable, value));
+                specs.push(self.op.spec(&Arc::new(origin), round, buffers, rank, &env, problems)?);
             }
         }
-        Some(group)
+        Some(specs)
     }
 
     fn present(&self, rank: &RankEnv<'_>, env: &dyn Env) -> Option<bool> {

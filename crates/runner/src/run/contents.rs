@@ -1,5 +1,7 @@
 //! What buffers hold at first, and what feeds give them step by step.
 
+mod check;
+
 use std::fmt::Display;
 use std::path::Path;
 
@@ -12,11 +14,13 @@ use super::RunError;
 use crate::codes;
 use crate::expr::{Env, Mention, Value};
 use crate::files::init::InitError;
-use crate::files::{Array, ArrayFile, FileError, init, npy, random, safetensors, shard};
+use crate::files::{Array, ArrayFile, FileError, init, npy, printable, random, safetensors, shard};
 use crate::manifest::model::{self, Init, Shard};
 use crate::manifest::place::{At, Formula};
 use crate::manifest::template::Template;
 use crate::resolve::{Job, RankEnv, WithIndex};
+
+pub(super) use check::check;
 
 type Made<T> = Result<T, Fault>;
 
@@ -102,7 +106,7 @@ impl Contents<'_> {
     fn contents(&self, env: &RankEnv<'_>, place: usize, init: &At<Init>) -> Made<Vec<u8>> {
         let rank = env.rank();
         let decl = &self.job.graphs[rank as usize].buffers()[place];
-        let at = Spot { rank, decl, span: init.span, code: codes::CONTENTS };
+        let at = Spot { rank, decl, span: init.span, code: codes::CONTENTS, tensor: None };
         let seed = self.job.manifest.pipeline.seed.value;
         let stream = || random::Stream::new(seed, &decl.name, rank.into());
         let number = |formula: &Formula| at.number(env, formula);
@@ -140,7 +144,9 @@ impl Contents<'_> {
             }
             Init::Safetensors { file, tensor, shard } => {
                 let path = self.folder.join(file.for_rank(rank));
-                self.array(&at, file, *shard, safetensors::open(&path, &tensor.for_rank(rank)))
+                let tensor = tensor.for_rank(rank);
+                let opened = safetensors::open(&path, &tensor);
+                self.array(&Spot { tensor: Some(tensor), ..at }, file, *shard, opened)
             }
         }
     }
@@ -165,10 +171,12 @@ impl Contents<'_> {
                     let taken = with_rows(array.shape(), rows.end - rows.start);
                     array.require_dtype(decl.dtype)?;
                     if taken != *decl.shape {
-                        return Err(FileError::Shape {
+                        return Err(FileError::Share {
                             file: self.folder.join(file.for_rank(at.rank)),
                             expected: decl.shape.to_vec(),
+                            rank: at.rank,
                             found: taken,
+                            whole: array.shape().to_vec(),
                         });
                     }
                     array.read_rows(rows)
@@ -187,7 +195,7 @@ impl Contents<'_> {
     /// The feed of a buffer on a rank.
     fn feed(&self, rank: u32, place: usize, feed: &model::Feed) -> Made<Box<dyn Feed>> {
         let decl = &self.job.graphs[rank as usize].buffers()[place];
-        let at = Spot { rank, decl, span: Some(feed.file.place.span()), code: codes::DATA };
+        let at = Spot { rank, decl, span: Some(feed.file.place.span()), code: codes::DATA, tensor: None };
         let path = self.folder.join(feed.file.for_rank(rank));
         let read = npy::open(&path, decl.dtype).and_then(|mut array| {
             let rows = match feed.shard {
@@ -265,6 +273,8 @@ struct Spot<'a> {
     /// Where the contents are given.
     span: Option<Span>,
     code: Code,
+    /// The tensor of the file that they are read from.
+    tensor: Option<String>,
 }
 
 impl Spot<'_> {
@@ -304,6 +314,15 @@ impl Spot<'_> {
     fn file(&self, file: &Template, error: FileError) -> Fault {
         match error {
             FileError::Memory { .. } => RunError::Environment(self.message(&error)).into(),
+            // A file of tensors is told apart from its one tensor that does not fit.
+            error @ (FileError::Shape { .. } | FileError::Share { .. } | FileError::DType { .. }) => {
+                let tensor = self.tensor.as_ref().map(|name| format!("tensor `{}`: ", printable(name)));
+                self.refused(
+                    codes::DATA,
+                    file.place.span(),
+                    &format!("{}{error}", tensor.unwrap_or_default()),
+                )
+            }
             error => self.refused(codes::DATA, file.place.span(), &error),
         }
     }

@@ -68,19 +68,23 @@ pub fn choose(
     Ok(Chosen { kind, indices, note: None })
 }
 
-/// The kind of the devices and how many ranks they make, without asking any backend; the number is `None` when only
+/// The kind of the devices and how many ranks they make, without asking any device; the number is `None` when only
 /// the machine knows.
 ///
 /// # Errors
-/// Devices of several kinds are refused.
+/// Devices of several kinds are refused; for a kind that this build lacks, nothing can be said of the ops.
 pub fn world(
+    registry: &Registry,
     manifest: &Manifest,
     instead: Option<&Devices>,
 ) -> Result<(&'static str, Option<u64>), RunError> {
-    match stated(manifest, instead) {
-        (Devices::Listed(specs), span) => Ok((one_kind(specs, span)?, ranks(specs))),
-        (Devices::Auto, _) => Ok(("host", None)),
-    }
+    let (devices, span) = stated(manifest, instead);
+    let (kind, ranks) = match devices {
+        Devices::Listed(specs) => (one_kind(specs, span)?, ranks(specs)),
+        Devices::Auto => ("host", None),
+    };
+    backend(registry, kind)?;
+    Ok((kind, ranks))
 }
 
 /// The devices that count, and where the manifest names them.
@@ -118,9 +122,7 @@ fn ranks(specs: &[DeviceSpec]) -> Option<u64> {
 }
 
 fn backend(registry: &Registry, kind: &str) -> Result<&'static dyn Backend, RunError> {
-    let missing =
-        || RunError::Environment(format!("this build has no {kind} backend; `squall doctor` says more"));
-    registry.backend(kind).ok_or_else(missing)
+    registry.backend(kind).ok_or_else(|| RunError::Environment(format!("this build has no `{kind}` backend")))
 }
 
 /// All GPUs, or else one rank on the host.

@@ -10,11 +10,11 @@ mod watch;
 use std::path::Path;
 use std::time::Instant;
 
-use squall_core::{Interrupt, Options, PlanGroup, Registry, verify};
+use squall_core::{Interrupt, Options, PlanGroup, Problems, Registry, Verified, verify};
 
 use crate::manifest::Manifest;
 use crate::manifest::devices::Devices;
-use crate::resolve::resolve;
+use crate::resolve::{Job, resolve};
 
 use self::contents::Contents;
 use self::outputs::Outputs;
@@ -69,6 +69,21 @@ pub fn run(
     }
 }
 
+/// Verifies a job, and what its buffers are to begin with, as far as neither a file nor all elements are needed for that.
+///
+/// # Errors
+/// All that stands against it.
+pub fn verified(job: &Job<'_>) -> Result<Verified, Problems> {
+    let verified = verify(job.graphs.clone()).map_err(|problems| with_contents(job, problems))?;
+    let problems = contents::check(job);
+    if problems.is_empty() { Ok(verified) } else { Err(Problems(problems).folded()) }
+}
+
+/// What stands against a job, with what is wrong with its buffers' first values.
+fn with_contents(job: &Job<'_>, problems: Problems) -> Problems {
+    Problems(contents::check(job).into_iter().chain(problems.0).collect()).folded()
+}
+
 fn to_the_end(
     registry: &Registry,
     request: &Request<'_>,
@@ -80,7 +95,8 @@ fn to_the_end(
         watcher.note(note);
     }
     let job = resolve(manifest, registry, chosen.indices.len() as u64, chosen.kind)?;
-    let verified = verify(job.graphs.clone())?;
+    // Of a job that is proven, first values are told when they are made, together with what is wrong with files.
+    let verified = verify(job.graphs.clone()).map_err(|problems| with_contents(&job, problems))?;
     // A place that cannot be written costs no run.
     let outputs = Outputs::prepare(&job, request)?;
     let opened = chosen.open(registry)?;

@@ -84,7 +84,9 @@ fn each_rank_takes_its_rows() {
     folder.run().done();
     assert_eq!(folder.read_npy("u-1.npy"), [10.0, 12.0, 14.0, 16.0]);
     folder.npy("x.npy", &[9], &[0.0; 9]);
-    folder.run().failed(2, &["error[E0310]", "m.toml:11:16", "has the shape (5,), but (4,) is expected"]);
+    let shares =
+        "`x.npy` has the shape (9,); the rows of it that rank 0 takes have (5,), but (4,) is expected";
+    folder.run().failed(2, &["error[E0310]", "m.toml:11:16", shares]);
 }
 
 #[test]
@@ -102,4 +104,40 @@ fn contents_that_no_element_can_hold() {
     refused("init = { values = [1, 2, 3] }", &["error[E0311]", "m.toml:11:8", "3 values for 4 elements"]);
     refused("init = { random = { mean = 0, std = 1 } }", &["error[E0311]", "m.toml:11:37", "i32"]);
     refused("init = { random = { low = 2, high = 2 } }", &["error[E0311]", "m.toml:11:27"]);
+}
+
+/// No file has to be read and no buffer to be made whole to tell these.
+#[test]
+fn values_that_no_element_can_hold_are_found_by_check() {
+    let check = |init: &str, dtype: &str, named: &[&str]| {
+        let folder = Folder::with(&scaled(init).replace("f32", dtype));
+        folder.squall(&["check", "m.toml", "--world", "1000"]).failed(2, named);
+        folder.run().failed(2, named);
+    };
+    check("init = { fill = 300 }", "u8", &["error[E0311]", "m.toml:11:17", "300"]);
+    check("init = { fill = \"rank - 1\" }", "u8", &["error[E0311]", "m.toml:11:17", "-1"]);
+    check("init = { fill = \"[1, 2][i]\" }", "f32", &["error[E0128]", "m.toml:11:"]);
+    check("init = { fill = \"i * 100\" }", "u8", &["error[E0311]", "element 3", "300"]);
+    check("init = { values = [1, 2, 3] }", "f32", &["error[E0311]", "3 values are given for 4 elements"]);
+    check("init = { random = { low = 2, high = 1 } }", "f32", &["error[E0311]", "m.toml:11:27"]);
+    check("init = { random = { mean = 0, std = -1 } }", "f32", &["error[E0311]", "m.toml:11:37"]);
+    check("init = { random = { mean = 0, std = 1 } }", "i32", &["error[E0311]", "m.toml:11:37", "i32"]);
+    // Nothing to hold, nothing wrong.
+    let folder = Folder::with(&scaled("init = { fill = \"1 / (i - 2)\" }").replace("[4]", "[0]"));
+    folder.squall(&["check", "m.toml"]).done();
+}
+
+#[test]
+fn a_share_of_a_tensor_is_told_with_the_whole() {
+    let folder =
+        Folder::with(&scaled("init = { safetensors = \"m.safetensors\", tensor = \"w\", shard = \"rows\" }"));
+    let header = r#"{"w":{"dtype":"F32","shape":[7],"data_offsets":[0,28]}}"#;
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.bytes());
+    bytes.extend([0; 28]);
+    folder.write("m.safetensors", &bytes);
+    folder.run().failed(
+        2,
+        &["tensor `w`: `m.safetensors` has the shape (7,); the rows of it that rank 1 takes have (3,), but (4,) is expected"],
+    );
 }

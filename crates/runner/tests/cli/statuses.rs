@@ -64,12 +64,15 @@ grid = { threads = [700, 700], block = [16, 16] }
 #[test]
 fn what_the_environment_lacks_is_4() {
     let folder = Folder::with(&scaled(ONES));
-    folder
-        .squall(&["run", "m.toml", "--devices", "cuda:0..2"])
-        .failed(4, &["error[E0313]: this build has no cuda backend"]);
-    folder
-        .squall(&["run", "m.toml", "--devices", "cuda"])
-        .failed(4, &["error[E0313]: this build has no cuda backend"]);
+    for devices in ["cuda:0..2", "cuda"] {
+        for verb in ["run", "check", "plan"] {
+            let ended = folder.squall(&[verb, "m.toml", "--devices", devices]);
+            let ended = ended.failed(4, &["error[E0313]: this build has no `cuda` backend"]);
+            assert_eq!(ended.err.matches("error").count(), 1, "{ended:#?}");
+            assert_eq!(ended.err.contains("--devices host:0..N"), verb != "run", "{ended:#?}");
+        }
+    }
+    folder.squall(&["check", "m.toml", "--devices", "host:0..2"]).done();
 }
 
 #[test]
@@ -121,7 +124,6 @@ fn check_needs_no_device() {
     assert!(checked.out.starts_with("m.toml: 2 ranks, 2 tasks, verified (plan "), "{checked:#?}");
     let checked = folder.squall(&["check", "m.toml", "--world", "1000"]).done();
     assert!(checked.out.starts_with("m.toml: 1000 ranks, 1000 tasks, "), "{checked:#?}");
-    folder.squall(&["check", "m.toml", "--devices", "cuda"]).failed(2, &["--world N"]);
 }
 
 #[test]

@@ -61,7 +61,7 @@ pub(super) const CASES: &[Case] = &[
     }),
     case(
         codes::MISMATCH,
-        "t",
+        "t.buffer",
         1,
         &["`all_reduce`, collective 0 on `world`: count is 4 on ranks 0 and 2 and 5 on rank 1"],
         || {
@@ -73,7 +73,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     case(
         codes::MISMATCH,
-        "t",
+        "t.reduce",
         1,
         &[
             "`reduce`, collective 0 on `world`: reduce is sum on rank 0 and max on rank 1; root is 0 on rank 0 and 1 on rank 1",
@@ -216,7 +216,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     case(
         codes::UNMATCHED_SEND,
-        "t",
+        "t.peer",
         0,
         &["rank 0 sends 4 f32 to rank 1 on `world`, and rank 1 never receives it"],
         || {
@@ -230,7 +230,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     case(
         codes::UNMATCHED_RECV,
-        "t",
+        "t.peer",
         3,
         &["rank 3 receives 4 f32 from rank 2 on `row`, and rank 2 never sends it"],
         || {
@@ -244,16 +244,22 @@ pub(super) const CASES: &[Case] = &[
             job.unwrap_err().0
         },
     ),
-    case(codes::SIDES, "in", 1, &["rank 0 sends 4 f32 to rank 1, which receives 16 u8 on `world`"], || {
-        refused(2, |g, rank| {
-            let (x, bytes) = (g.buffer(f32s("x", 4)), g.buffer(buffer("bytes", DType::U8, 16)));
-            if rank == 0 {
-                g.step(send("out", x, 1));
-            } else {
-                g.step(recv("in", bytes, 0));
-            }
-        })
-    }),
+    case(
+        codes::SIDES,
+        "in.buffer",
+        1,
+        &["rank 0 sends 4 f32 to rank 1, which receives 16 u8 on `world`"],
+        || {
+            refused(2, |g, rank| {
+                let (x, bytes) = (g.buffer(f32s("x", 4)), g.buffer(buffer("bytes", DType::U8, 16)));
+                if rank == 0 {
+                    g.step(send("out", x, 1));
+                } else {
+                    g.step(recv("in", bytes, 0));
+                }
+            })
+        },
+    ),
     case(
         codes::DEADLOCK,
         "out",

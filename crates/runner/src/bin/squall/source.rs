@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use squall_core::{Diagnostic, Registry, Verified, verify};
+use squall_core::{Diagnostic, Registry, Verified};
 use squall_runner::files::read_manifest;
 use squall_runner::manifest::{self, Manifest};
 use squall_runner::resolve::{Job, resolve};
-use squall_runner::run::RunError;
-use squall_runner::run::devices;
+use squall_runner::run::{RunError, devices, verified};
 
 use crate::args::ManifestArgs;
 use crate::output;
@@ -70,8 +69,14 @@ impl<'a> Source<'a> {
         registry: &Registry,
         world: Option<u64>,
     ) -> Result<(Job<'_>, Verified), u8> {
-        let chosen = devices::world(&self.manifest, self.args.devices.as_ref());
-        let (kind, listed) = chosen.map_err(|error| self.fail(&error))?;
+        let chosen = devices::world(registry, &self.manifest, self.args.devices.as_ref());
+        let (kind, listed) = chosen.map_err(|error| {
+            let status = self.fail(&error);
+            if matches!(error, RunError::Environment(_)) {
+                output::note("`--devices host:0..N` looks at the same manifest for N ranks on the host");
+            }
+            status
+        })?;
         // What `run` does with `auto` where there are no GPUs.
         let world = world.or(listed).or((kind == "host").then_some(1));
         let world = world.ok_or_else(|| {
@@ -81,7 +86,7 @@ impl<'a> Source<'a> {
         })?;
         let fail = |problems: squall_core::Problems| self.fail(&problems.into());
         let job = resolve(&self.manifest, registry, world, kind).map_err(fail)?;
-        let verified = verify(job.graphs.clone()).map_err(fail)?;
+        let verified = verified(&job).map_err(fail)?;
         Ok((job, verified))
     }
 }
