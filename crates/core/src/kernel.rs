@@ -164,12 +164,16 @@ impl KernelDef {
         required
     }
 
+    /// Whether an axis has nothing to cover: then no thread is needed on any.
+    pub fn covers_nothing(&self, args: &Args<'_>) -> bool {
+        let required = self.required_threads(args);
+        required.iter().zip(self.covers).any(|(&need, cover)| need == 0 && *cover != Cover::Any)
+    }
+
     /// The axes that `grid` does not cover, with what they must cover.
     pub fn uncovered(&self, args: &Args<'_>, grid: &Grid) -> impl Iterator<Item = (usize, Cover, u64)> {
         let (required, threads) = (self.required_threads(args), grid.threads());
-        let covers = self.covers;
-        // An empty range needs no thread on any axis.
-        let empty = required.iter().zip(covers).any(|(&need, cover)| need == 0 && *cover != Cover::Any);
+        let (covers, empty) = (self.covers, self.covers_nothing(args));
         (0..covers.len().min(3))
             .filter(move |&axis| !empty && threads[axis] < required[axis])
             .map(move |axis| (axis, covers[axis], required[axis]))

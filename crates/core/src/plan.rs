@@ -358,9 +358,21 @@ fn fill(staging: &mut dyn Memory, bytes: &[u8]) -> Result<(), DeviceError> {
 
 fn contents(staging: &mut dyn Memory) -> Result<Vec<u8>, DeviceError> {
     match staging.host() {
-        Some(bytes) => Ok(bytes.to_vec()),
+        Some(bytes) => copied(bytes),
         None => Err(DeviceError::Failed("the host cannot see the staging memory".to_string())),
     }
+}
+
+/// A copy of some bytes, if there is memory for it: buffers are as large as memory allows, and so may their copies be.
+pub(crate) fn copied(bytes: &[u8]) -> Result<Vec<u8>, DeviceError> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len()).map_err(|error| DeviceError::OutOfMemory {
+        device: "the host".to_string(),
+        bytes: bytes.len() as u64,
+        message: error.to_string(),
+    })?;
+    copy.extend_from_slice(bytes);
+    Ok(copy)
 }
 
 /// An empty group.

@@ -516,7 +516,7 @@ fn impossible_arguments_are_refused_when_a_batch_is_prepared() {
         );
         assert_eq!(
             refused(Op::new("all_reduce").buffer("buffer", f32s(1))),
-            "prepare all_reduce: `reduce`: the argument is missing"
+            "prepare all_reduce: `reduce`: is missing"
         );
         Ok(())
     });

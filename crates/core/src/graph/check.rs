@@ -9,6 +9,7 @@ use crate::diagnostic::{Code, Diagnostic, Label};
 use crate::graph::{Node, Origin};
 use crate::kernel::{Cover, KernelDef};
 use crate::library_op::LibraryOp;
+use crate::param::ParamKind;
 use crate::task::{Access, ArgError, Description, Meeting};
 
 /// What the checks of one task need to know.
@@ -106,6 +107,7 @@ pub(super) fn coverage(
     grid: &crate::grid::Grid,
     problems: &mut Vec<Diagnostic>,
 ) {
+    let before = problems.len();
     for (axis, cover, required) in kernel.uncovered(args, grid) {
         let of = match cover {
             Cover::Len(param) => format!("the {required} elements of `{param}`"),
@@ -133,6 +135,27 @@ pub(super) fn coverage(
             (0, [_, 1, 1]) => format!("write `threads = {enough}`"),
             _ => format!("let the entry {axis} of `threads` be {enough}"),
         };
+        problems.push(cx.error(codes::UNCOVERED, "grid", text).with_help(help));
+    }
+    // A kernel without threads does not run: right where there is nothing to do, wrong where a result is awaited.
+    if problems.len() > before || !grid.is_empty() || kernel.covers_nothing(args) {
+        return;
+    }
+    let written =
+        kernel.params.iter().zip(args.values).find_map(|(param, value)| match (param.kind, value) {
+            (ParamKind::Buffer(mode, _), Arg::Buffer(range)) if mode.writes() && !range.is_empty() => {
+                Some((param.name, range.len()))
+            }
+            _ => None,
+        });
+    if let Some((param, len)) = written {
+        let text = format!(
+            "{}: the grid {:?} is empty, and `{param}` has {len} element{} to be written",
+            cx.what,
+            grid.threads(),
+            if len == 1 { "" } else { "s" }
+        );
+        let help = "give the grid a thread, as `max(rows, 1)`, or leave the task out with `when`";
         problems.push(cx.error(codes::UNCOVERED, "grid", text).with_help(help));
     }
 }

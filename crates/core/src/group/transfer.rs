@@ -11,7 +11,7 @@ use crate::group::PlanGroup;
 use crate::group::options::{from_now, second_period};
 use crate::group::shared::Command;
 use crate::group::worker::panic_text;
-use crate::plan::{ExecutionPlan, Feed};
+use crate::plan::{ExecutionPlan, Feed, copied};
 use crate::wait::Running;
 
 /// A closure for a rank's thread.
@@ -39,8 +39,12 @@ impl PlanGroup {
             let text = format!("buffer `{name}` on rank {rank} takes {wanted} bytes, not {given}");
             return Err(GroupError::Buffer(text));
         }
-        let (index, bytes) = (buffer.0 as usize, bytes.to_vec());
-        self.on_plan(place, buffer, move |plan| plan.write(index, &bytes))?;
+        let index = buffer.0 as usize;
+        let copied = copied(bytes).map_err(|error| {
+            let buffer = decl.name.to_string();
+            GroupError::Transfer { rank, buffer, error }
+        })?;
+        self.on_plan(place, buffer, move |plan| plan.write(index, &copied))?;
         self.awaited[place][index] = false;
         Ok(())
     }

@@ -30,7 +30,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<&str, Box<Diagnostic>> {
 pub(crate) fn document(text: &str) -> Result<DeTable<'_>, Diagnostics> {
     let mut diagnostics = Diagnostics::default();
     if text.len() > MAX_SIZE {
-        let message = format!("the manifest has {} bytes, and at most {MAX_SIZE} are read", text.len());
+        let message = format!("the manifest has more than {MAX_SIZE} bytes, and no more are read");
         let help = "put data into `.npy` or `.safetensors` files";
         diagnostics.push(Diagnostic::error(codes::TOO_LARGE, message, Label::default()).with_help(help));
         return Err(diagnostics);

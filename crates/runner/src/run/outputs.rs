@@ -83,7 +83,15 @@ impl Outputs {
             };
             let mut bytes = Vec::new();
             for &rank in ranks {
-                bytes.append(&mut group.read_bytes(rank, BufferId(target.buffer as u32))?);
+                let more = group.read_bytes(rank, BufferId(target.buffer as u32))?;
+                bytes.try_reserve_exact(more.len()).map_err(|error| {
+                    let size = bytes.len() + more.len();
+                    RunError::Environment(format!(
+                        "out of memory: {size} bytes for `{}`: {error}",
+                        path.display()
+                    ))
+                })?;
+                bytes.extend_from_slice(&more);
             }
             output.commit(|out| match target.format {
                 SaveFormat::Npy => npy::write(out, dtype, &shape, &bytes),

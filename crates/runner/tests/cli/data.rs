@@ -118,7 +118,7 @@ fn values_that_no_element_can_hold_are_found_by_check() {
     check("init = { fill = \"rank - 1\" }", "u8", &["error[E0311]", "m.toml:11:17", "-1"]);
     check("init = { fill = \"[1, 2][i]\" }", "f32", &["error[E0128]", "m.toml:11:"]);
     check("init = { fill = \"i * 100\" }", "u8", &["error[E0311]", "element 3", "300"]);
-    check("init = { values = [1, 2, 3] }", "f32", &["error[E0311]", "3 values are given for 4 elements"]);
+    check("init = { values = [1, 2, 3] }", "f32", &["error[E0311]", "3 values for 4 elements"]);
     check("init = { random = { low = 2, high = 1 } }", "f32", &["error[E0311]", "m.toml:11:27"]);
     check("init = { random = { mean = 0, std = -1 } }", "f32", &["error[E0311]", "m.toml:11:37"]);
     check("init = { random = { mean = 0, std = 1 } }", "i32", &["error[E0311]", "m.toml:11:37", "i32"]);
