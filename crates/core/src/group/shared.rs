@@ -32,8 +32,12 @@ pub(super) struct RankState {
     pub(super) steps: AtomicU64,
     /// When the last of them ended, or the run began: nanoseconds since the group was made.
     pub(super) since: AtomicU64,
+    /// The last command it was given.
+    ticket: AtomicU64,
     /// The last command it has carried out.
     pub(super) done: AtomicU64,
+    /// Where it waits for a command.
+    go: Gate,
     pub(super) progress: OnceLock<Arc<dyn Progress>>,
     /// How its run failed, if it did.
     pub(super) failure: Mutex<Option<TaskError>>,
@@ -44,12 +48,11 @@ pub(super) struct RankState {
 const NOBODY: u32 = u32::MAX;
 
 pub(super) struct Shared {
-    /// Counts commands. Written last: it publishes the fields below it.
-    ticket: AtomicU64,
+    /// Counts commands.
+    tickets: AtomicU64,
+    /// The last command, and how often to run what it says.
     command: AtomicU32,
     pub(super) count: AtomicU64,
-    /// Where ranks wait for a command.
-    go: Gate,
     /// Where the caller waits for ranks.
     done: Gate,
     remaining: AtomicU32,
@@ -70,10 +73,9 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(ranks: usize, exchange: LocalExchange) -> Shared {
         Shared {
-            ticket: AtomicU64::new(0),
+            tickets: AtomicU64::new(0),
             command: AtomicU32::new(0),
             count: AtomicU64::new(0),
-            go: Gate::new(),
             done: Gate::new(),
             remaining: AtomicU32::new(0),
             interrupted: AtomicBool::new(false),
@@ -95,26 +97,38 @@ impl Shared {
 
     /// Gives all ranks a command. The caller has seen the last one done.
     pub(super) fn command(&self, command: Command, count: u64) {
+        self.command_some(&self.ranks, command, count);
+    }
+
+    /// Lets one rank run its closure; the others sleep on.
+    pub(super) fn call_one(&self, place: usize) {
+        self.command_some(&self.ranks[place..=place], Command::Call, 0);
+    }
+
+    fn command_some(&self, ranks: &[RankState], command: Command, count: u64) {
         let word = match command {
             Command::Call => 3,
             Command::Run(phase) => phase as u32,
             Command::Exit => 4,
         };
         let now = self.now();
-        for rank in &self.ranks {
-            rank.since.store(now, Ordering::Relaxed);
-        }
         self.command.store(word, Ordering::Relaxed);
         self.count.store(count, Ordering::Relaxed);
-        self.remaining.store(self.ranks.len() as u32, Ordering::Relaxed);
-        self.ticket.fetch_add(1, Ordering::Release);
-        self.go.notify();
+        self.remaining.store(ranks.len() as u32, Ordering::Relaxed);
+        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed) + 1;
+        for rank in ranks {
+            rank.since.store(now, Ordering::Relaxed);
+            // Written last: it publishes the command.
+            rank.ticket.store(ticket, Ordering::Release);
+        }
+        ranks.iter().for_each(|rank| rank.go.notify());
     }
 
     /// Waits for a command after the one seen last. Called by a rank's thread.
-    pub(super) fn next(&self, seen: &mut u64) -> Command {
-        self.go.wait(None, || self.ticket.load(Ordering::Acquire) != *seen);
-        *seen = self.ticket.load(Ordering::Acquire);
+    pub(super) fn next(&self, place: usize, seen: &mut u64) -> Command {
+        let rank = &self.ranks[place];
+        rank.go.wait(None, || rank.ticket.load(Ordering::Acquire) != *seen);
+        *seen = rank.ticket.load(Ordering::Acquire);
         match self.command.load(Ordering::Relaxed) {
             word if word < 3 => Command::Run(Phase::ALL[word as usize]),
             3 => Command::Call,
@@ -132,7 +146,8 @@ impl Shared {
 
     /// Whether a rank has carried out the last command.
     pub(super) fn arrived(&self, place: usize) -> bool {
-        self.ranks[place].done.load(Ordering::Acquire) == self.ticket.load(Ordering::Relaxed)
+        let rank = &self.ranks[place];
+        rank.done.load(Ordering::Acquire) == rank.ticket.load(Ordering::Relaxed)
     }
 
     /// Whether all have.
@@ -191,7 +206,9 @@ impl RankState {
         RankState {
             steps: AtomicU64::new(0),
             since: AtomicU64::new(0),
+            ticket: AtomicU64::new(0),
             done: AtomicU64::new(0),
+            go: Gate::new(),
             progress: OnceLock::new(),
             failure: Mutex::new(None),
             call: Mutex::new(None),

@@ -9,13 +9,16 @@ use crate::dtype::Element;
 use crate::error::{Found, GroupError, Moment, Report, Standing};
 use crate::group::PlanGroup;
 use crate::group::options::{from_now, second_period};
-use crate::group::shared::Command;
+use crate::group::shared::{Command, Shared};
 use crate::group::worker::panic_text;
 use crate::plan::{ExecutionPlan, Feed, copied};
 use crate::wait::Running;
 
 /// A closure for a rank's thread.
 pub(super) type RankCall<R> = Box<dyn FnOnce(&mut Option<ExecutionPlan>) -> R + Send>;
+
+/// What a closure gave, or what its panic said.
+type Answer<R> = mpsc::Receiver<Result<R, String>>;
 
 impl PlanGroup {
     /// The buffer of that name, the same on every rank.
@@ -82,8 +85,9 @@ impl PlanGroup {
 
     fn locate(&self, rank: u32, buffer: BufferId) -> Result<(usize, &BufferDecl), GroupError> {
         let no_rank = || GroupError::Buffer(format!("there is no rank {rank} in this group"));
-        let (place, graph) =
-            self.verified.graphs().iter().enumerate().find(|(_, g)| g.rank() == rank).ok_or_else(no_rank)?;
+        let graphs = self.verified.graphs();
+        let place = graphs.binary_search_by_key(&rank, |graph| graph.rank()).map_err(|_| no_rank())?;
+        let graph = &graphs[place];
         let no_buffer = || GroupError::Buffer(format!("rank {rank} has no buffer with the id {}", buffer.0));
         let decl = graph.buffers().get(buffer.0 as usize).ok_or_else(no_buffer)?;
         Ok((place, decl))
@@ -105,14 +109,13 @@ impl PlanGroup {
         work: impl FnOnce(&mut ExecutionPlan) -> Result<R, DeviceError> + Send + 'static,
     ) -> Result<R, GroupError> {
         self.usable()?;
-        let mut work = Some(work);
-        let mut results = self.call_all(Moment::Transfer, |at| {
-            let work = if at == place { work.take() } else { None };
-            Box::new(move |plan: &mut Option<ExecutionPlan>| Some(work?(plan.as_mut()?)))
-        })?;
+        let call: RankCall<_> = Box::new(move |plan| Some(work(plan.as_mut()?)));
+        let receiver = self.leave_call(place, call);
+        let result =
+            self.gather(Moment::Transfer, vec![(place, receiver)], |shared| shared.call_one(place))?.pop();
         let graph = &self.verified.graphs()[place];
         let absent = || DeviceError::Failed("the rank has no plan".to_string());
-        results.swap_remove(place).ok_or_else(absent).flatten().map_err(|error| GroupError::Transfer {
+        result.flatten().ok_or_else(absent).flatten().map_err(|error| GroupError::Transfer {
             rank: graph.rank(),
             buffer: graph.buffers()[buffer.0 as usize].name.to_string(),
             error,
@@ -126,23 +129,36 @@ impl PlanGroup {
         during: Moment,
         mut work: impl FnMut(usize) -> RankCall<R>,
     ) -> Result<Vec<R>, GroupError> {
-        let mut receivers = Vec::with_capacity(self.shared.ranks.len());
-        for (place, state) in self.shared.ranks.iter().enumerate() {
-            let (sender, receiver) = mpsc::channel();
-            let (work, shared) = (work(place), self.shared.clone());
-            let call = Box::new(move |plan: &mut Option<ExecutionPlan>| {
-                let result = catch_unwind(AssertUnwindSafe(|| work(plan)));
-                if result.is_err() {
-                    shared.abort(); // the others may wait for this rank
-                }
-                let _ = sender.send(result.map_err(|panic| panic_text(&*panic).to_string()));
-            });
-            *state.call.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
-            receivers.push(receiver);
-        }
+        let places = 0..self.shared.ranks.len();
+        let receivers = places.map(|place| (place, self.leave_call(place, work(place)))).collect();
+        self.gather(during, receivers, |shared| shared.command(Command::Call, 0))
+    }
+
+    /// Leaves a closure for a rank's thread to run at the next command; its answer will come from the receiver.
+    fn leave_call<R: Send + 'static>(&self, place: usize, work: RankCall<R>) -> Answer<R> {
+        let (sender, receiver) = mpsc::channel();
+        let shared = self.shared.clone();
+        let call = Box::new(move |plan: &mut Option<ExecutionPlan>| {
+            let result = catch_unwind(AssertUnwindSafe(|| work(plan)));
+            if result.is_err() {
+                shared.abort(); // the others may wait for this rank
+            }
+            let _ = sender.send(result.map_err(|panic| panic_text(&*panic).to_string()));
+        });
+        *self.shared.ranks[place].call.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
+        receiver
+    }
+
+    /// Gives the command that `start` gives, and gathers the answers.
+    fn gather<R>(
+        &mut self,
+        during: Moment,
+        answers: Vec<(usize, Answer<R>)>,
+        start: impl FnOnce(&Shared),
+    ) -> Result<Vec<R>, GroupError> {
         let _running = Running::enter();
         let limit = self.options.init_timeout;
-        self.shared.command(Command::Call, 0);
+        start(&self.shared);
         if !self.shared.wait_all(from_now(limit)) {
             self.shared.abort();
             self.shared.wait_all(from_now(second_period(Some(limit))));
@@ -157,9 +173,9 @@ impl PlanGroup {
             let report = Box::new(Report { ranks: ranks.collect(), leak: self.leak() });
             return Err(self.break_with(GroupError::TimedOut { during, limit, report }));
         }
-        let mut results = Vec::with_capacity(receivers.len());
-        for (place, receiver) in receivers.into_iter().enumerate() {
-            let text = match receiver.try_recv() {
+        let mut results = Vec::with_capacity(answers.len());
+        for (place, answer) in answers {
+            let text = match answer.try_recv() {
                 Ok(Ok(result)) => {
                     results.push(result);
                     continue;

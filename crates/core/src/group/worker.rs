@@ -16,7 +16,7 @@ pub(super) fn run(shared: &Arc<Shared>, place: usize) {
     let mut plan: Option<ExecutionPlan> = None;
     let mut seen = 0;
     loop {
-        let command = shared.next(&mut seen);
+        let command = shared.next(place, &mut seen);
         match command {
             Command::Exit => break,
             Command::Call => {
