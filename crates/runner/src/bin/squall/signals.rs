@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::iterator::Signals;
 use squall_core::Interrupt;
 
 /// Whether somebody wants the run to stop, and how to stop it.
@@ -21,8 +23,12 @@ impl Stop {
     pub(crate) fn on_signals() -> Stop {
         let stop = Stop::default();
         let wanted = stop.clone();
-        // Fails only where a handler was set before; a signal then ends the process, as it does by default.
-        let _ = ctrlc::set_handler(move || wanted.want());
+        // Where a handler cannot be set, a signal ends the process, as it does by default.
+        if let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) {
+            std::thread::spawn(move || signals.forever().for_each(|_| wanted.want()));
+        }
+        // With a handler, whatever it does, a file beyond the limit of sizes is an error of the write, as on a full disk.
+        let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
         stop
     }
 
