@@ -267,8 +267,10 @@ impl ExecutionPlan {
         enqueue(works, stream, &mut self.at)
     }
 
-    /// Waits for all that was enqueued.
-    pub(crate) fn wait(&mut self) -> Result<(), DeviceError> {
+    /// Waits for all that was enqueued. Sets the progress back, so that it tells nothing of the next run before that
+    /// has begun.
+    pub(crate) fn end(&mut self) -> Result<(), DeviceError> {
+        self.stream.mark(0)?;
         self.stream.wait(None)
     }
 

@@ -82,7 +82,7 @@ fn run_phase(
             state.steps.store(step + 1, Ordering::Release);
         }
     }
-    plan.wait().map_err(|error| TaskError { task: None, error })
+    plan.end().map_err(|error| TaskError { task: None, error })
 }
 
 /// What a panic said.
