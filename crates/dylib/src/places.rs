@@ -1,0 +1,96 @@
+//! Where Python keeps what wheels install.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The folders that a Python may be installed in, best first: environments in use, the `python3` on the path, the system, the user.
+pub(crate) fn prefixes() -> Vec<PathBuf> {
+    let mut prefixes: Vec<PathBuf> =
+        ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(env::var_os).map(PathBuf::from).collect();
+    let path = env::var_os("PATH").unwrap_or_default();
+    if let Some(python) = env::split_paths(&path).map(|folder| folder.join("python3")).find(|p| p.is_file()) {
+        prefixes.extend(beside(&python));
+    }
+    prefixes.extend(["/usr", "/usr/local"].map(PathBuf::from));
+    prefixes.extend(env::home_dir().map(|home| home.join(".local")));
+    prefixes
+}
+
+/// The prefixes of an executable: of its name, which an environment may own, and of the file that it stands for.
+fn beside(python: &Path) -> Vec<PathBuf> {
+    let real = python.canonicalize().ok();
+    let prefix = |file: &Path| Some(file.parent()?.parent()?.to_path_buf());
+    [Some(python), real.as_deref()].into_iter().flatten().filter_map(prefix).collect()
+}
+
+/// The folders for packages below these prefixes that exist, each once.
+pub(crate) fn site_packages(prefixes: &[PathBuf]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for prefix in prefixes {
+        for python in pythons(&prefix.join("lib")) {
+            for packages in ["site-packages", "dist-packages"].map(|name| python.join(name)) {
+                if packages.is_dir() && !found.contains(&packages) {
+                    found.push(packages);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The folders `python3*`, the newest version first.
+fn pythons(lib: &Path) -> Vec<PathBuf> {
+    let version = |path: &Path| -> Option<u32> {
+        let rest = path.file_name()?.to_str()?.strip_prefix("python3")?;
+        // Debian's `python3` is for all versions.
+        if rest.is_empty() { Some(0) } else { rest.strip_prefix('.')?.trim_end_matches('t').parse().ok() }
+    };
+    let entries = std::fs::read_dir(lib).into_iter().flatten().flatten();
+    let mut pythons: Vec<(u32, PathBuf)> =
+        entries.filter_map(|entry| Some((version(&entry.path())?, entry.path()))).collect();
+    pythons.sort_by(|a, b| b.cmp(a));
+    pythons.into_iter().map(|(_, path)| path).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newer_pythons_come_first_and_others_not_at_all() {
+        let root = tempfile::tempdir().unwrap();
+        let lib = root.path().join("lib");
+        for folder in [
+            "python3/dist-packages",
+            "python3.9/site-packages",
+            "python3.11/dist-packages",
+            "python3.13t/site-packages",
+            "python2.7/site-packages",
+            "python3.11/nothing",
+        ] {
+            std::fs::create_dir_all(lib.join(folder)).unwrap();
+        }
+        let prefix = root.path().to_path_buf();
+        let found = site_packages(&[prefix.clone(), prefix]);
+        let want = [
+            "python3.13t/site-packages",
+            "python3.11/dist-packages",
+            "python3.9/site-packages",
+            "python3/dist-packages",
+        ];
+        assert_eq!(found, want.map(|folder| lib.join(folder)));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn an_executable_is_looked_beside_by_its_name_and_its_file() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        for bin in ["env/bin", "base/bin"] {
+            std::fs::create_dir_all(root.join(bin)).unwrap();
+        }
+        std::fs::write(root.join("base/bin/python3.12"), "").unwrap();
+        std::os::unix::fs::symlink(root.join("base/bin/python3.12"), root.join("env/bin/python3")).unwrap();
+        assert_eq!(beside(&root.join("env/bin/python3")), [root.join("env"), root.join("base")]);
+    }
+}
