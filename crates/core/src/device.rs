@@ -24,6 +24,7 @@
 //! Kernels have a form for each kind of device as fields of [`KernelDef`], and manifests have a list of device names: a third
 //! kind needs both.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -149,7 +150,9 @@ pub trait Work: Send {
 }
 
 /// The in-order queue of one rank. Only its thread calls it.
-pub trait Stream: Send {
+///
+/// A backend's own works know their stream by downcasting it ([`Any`]).
+pub trait Stream: Any + Send {
     /// The backend's handle.
     fn raw(&self) -> RawHandle;
     /// Copies `bytes` bytes in stream order, between device memory and staging memory in any direction.

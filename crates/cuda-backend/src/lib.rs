@@ -1,0 +1,3 @@
+//! squall on NVIDIA GPUs.
+pub mod compile;
+pub mod kernel;
