@@ -67,6 +67,14 @@ pub enum DeviceError {
         /// The backend's words.
         message: String,
     },
+    /// The device can be used no more by this process.
+    #[error("{device} is lost to this process: {message}")]
+    Lost {
+        /// The device.
+        device: String,
+        /// The backend's words.
+        message: String,
+    },
     /// The device cannot do this at all; found when a plan is made.
     #[error("{0}")]
     Unsupported(String),
@@ -109,7 +117,9 @@ pub trait Device: Send + Sync {
     fn stream(&self) -> Result<Box<dyn Stream>, DeviceError>;
     /// Makes this the current device of the calling thread, for libraries that act on the current device. A device of
     /// an API that knows no such thing does nothing.
-    fn make_current(&self) {}
+    fn make_current(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
     /// Makes a kernel ready to launch: compiles it if need be and lays out its arguments, so that launching
     /// allocates nothing. `args` stand in the order of the kernel's parameters and passed its checks.
     ///
