@@ -271,3 +271,15 @@ pub(crate) fn describe(ordinal: u32) -> Result<String, DeviceError> {
         text(&bus)
     ))
 }
+
+/// Bytes of a GPU's memory that are free, and that there are, of all processes on it.
+///
+/// # Errors
+/// Without a driver or without that device.
+pub fn memory(ordinal: u32) -> Result<(u64, u64), DeviceError> {
+    let context = Context::get(ordinal)?;
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: the context is current; both places are written.
+    context.check("cuMemGetInfo", unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) })?;
+    Ok((free as u64, total as u64))
+}

@@ -24,4 +24,5 @@ pub mod kernel;
 mod memory;
 mod stream;
 
+pub use context::memory as memory_of;
 pub use device::{CUDA, Cuda};
