@@ -147,6 +147,10 @@ impl Stream for CudaStream {
     }
 
     fn wait(&mut self, until: Option<Instant>) -> Result<(), DeviceError> {
+        if self.told.get() != self.tasks {
+            self.tell()?;
+            self.since.set(true);
+        }
         let apart = self.since.replace(false);
         if apart {
             self.tickets += 1;
