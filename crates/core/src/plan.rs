@@ -62,6 +62,8 @@ pub(crate) struct ExecutionPlan {
     capture: bool,
     /// The task that is being enqueued, by its index in its phase.
     at: Option<usize>,
+    /// Runs whose end was enqueued, of all phases, modulo 2³².
+    runs: u32,
 }
 
 impl ExecutionPlan {
@@ -103,6 +105,7 @@ impl ExecutionPlan {
             graph,
             capture,
             at: None,
+            runs: 0,
         })
     }
 
@@ -194,7 +197,6 @@ impl ExecutionPlan {
     pub(crate) fn run(&mut self, phase: Phase, step: u64) -> Result<(), TaskError> {
         let transfer = |error| TaskError { task: None, error };
         self.at = None;
-        self.stream.mark(0).map_err(transfer)?;
         if phase == Phase::Step {
             self.upload(step).map_err(transfer)?;
         }
@@ -204,7 +206,8 @@ impl ExecutionPlan {
         if phase != Phase::Setup {
             self.download().map_err(transfer)?;
         }
-        Ok(())
+        self.runs = self.runs.wrapping_add(1);
+        self.stream.complete(self.runs).map_err(transfer)
     }
 
     /// The task that is being enqueued, for whoever catches a panic.
@@ -267,10 +270,8 @@ impl ExecutionPlan {
         enqueue(works, stream, &mut self.at)
     }
 
-    /// Waits for all that was enqueued. Sets the progress back, so that it tells nothing of the next run before that
-    /// has begun.
+    /// Waits for all that was enqueued.
     pub(crate) fn end(&mut self) -> Result<(), DeviceError> {
-        self.stream.mark(0)?;
         self.stream.wait(None)
     }
 
@@ -342,9 +343,15 @@ fn enqueue(
         *now = Some(index);
         let at = |error| TaskError { task: Some(index), error };
         work.enqueue(stream).map_err(at)?;
-        stream.mark(index as u64 + 1).map_err(at)?;
+        mark(stream, index).map_err(at)?;
     }
     Ok(())
+}
+
+/// Tells the stream's progress that a task is finished. Every task is marked, so that a report names the very task that a
+/// rank is in; whoever weighs that against the cost of a mark decides here.
+fn mark(stream: &mut dyn Stream, index: usize) -> Result<(), DeviceError> {
+    stream.mark(u32::try_from(index + 1).unwrap_or(u32::MAX))
 }
 
 fn fill(staging: &mut dyn Memory, bytes: &[u8]) -> Result<(), DeviceError> {

@@ -82,7 +82,7 @@ impl PlanGroup {
         let standing = |(place, graph): (usize, &TaskGraph)| {
             let state = &self.shared.ranks[place];
             let tasks = graph.tasks(phase);
-            let finished = state.progress.get().map_or(0, |p| p.read() as usize).min(tasks.len());
+            let finished = state.progress.get().map_or(0, |p| p.read().tasks as usize).min(tasks.len());
             let name = |node: &Arc<Node>| node.origin.name.clone();
             let running = tasks.get(finished);
             let found = match running {
