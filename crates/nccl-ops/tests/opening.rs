@@ -1,4 +1,5 @@
 //! When NCCL is opened and what is said of it, each in a process of its own, which finds the library by the variable.
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
 
 use std::path::Path;
 use std::process::Command;
