@@ -24,6 +24,7 @@
 //! Kernels have a form for each kind of device as fields of [`KernelDef`], and manifests have a list of device names: a third
 //! kind needs both.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -63,6 +64,14 @@ pub enum DeviceError {
         device: String,
         /// What was asked for.
         bytes: u64,
+        /// The backend's words.
+        message: String,
+    },
+    /// The device can be used no more by this process.
+    #[error("{device} is lost to this process: {message}")]
+    Lost {
+        /// The device.
+        device: String,
         /// The backend's words.
         message: String,
     },
@@ -108,7 +117,9 @@ pub trait Device: Send + Sync {
     fn stream(&self) -> Result<Box<dyn Stream>, DeviceError>;
     /// Makes this the current device of the calling thread, for libraries that act on the current device. A device of
     /// an API that knows no such thing does nothing.
-    fn make_current(&self) {}
+    fn make_current(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
     /// Makes a kernel ready to launch: compiles it if need be and lays out its arguments, so that launching
     /// allocates nothing. `args` stand in the order of the kernel's parameters and passed its checks.
     ///
@@ -149,7 +160,9 @@ pub trait Work: Send {
 }
 
 /// The in-order queue of one rank. Only its thread calls it.
-pub trait Stream: Send {
+///
+/// A backend's own works know their stream by downcasting it ([`Any`]).
+pub trait Stream: Any + Send {
     /// The backend's handle.
     fn raw(&self) -> RawHandle;
     /// Copies `bytes` bytes in stream order, between device memory and staging memory in any direction.

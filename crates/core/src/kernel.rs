@@ -97,13 +97,45 @@ pub enum Cover {
     Any,
 }
 
-/// A kernel in CUDA C++, compiled when a plan is bound.
+/// A kernel in CUDA C++, compiled for the dtypes of its arguments and the GPU's architecture when a plan is bound.
+///
+/// What the source may use, and how arguments reach it, is told in the documentation of the crate `squall-cuda-backend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CudaSource {
     /// The source text.
     pub source: &'static str,
-    /// The name of its `__global__` function.
+    /// The name of its `__device__` function, which every thread of the launch calls.
     pub entry: &'static str,
+    /// Whether each thread loops over axis x, so that a launch may have fewer blocks on that axis than the grid says: as many
+    /// as fill the GPU.
+    pub loops: bool,
+    /// What the kernel may find wrong while it runs, a message each; `{}` stands for the number that it gives.
+    pub failures: &'static [&'static str],
+    /// Bytes of device memory that each task with this kernel has for itself: zero before the first launch, kept from launch to
+    /// launch. Where blocks leave partial sums for one another.
+    pub scratch: u32,
+}
+
+impl CudaSource {
+    /// A kernel that is launched on the grid as it stands, and finds nothing wrong.
+    pub const fn new(source: &'static str, entry: &'static str) -> CudaSource {
+        CudaSource { source, entry, loops: false, failures: &[], scratch: 0 }
+    }
+
+    /// The same, whose threads loop over axis x.
+    pub const fn looping(self) -> CudaSource {
+        CudaSource { loops: true, ..self }
+    }
+
+    /// The same, which may fail in these ways.
+    pub const fn failing(self, failures: &'static [&'static str]) -> CudaSource {
+        CudaSource { failures, ..self }
+    }
+
+    /// The same, with so many bytes of scratch memory.
+    pub const fn scratch(self, bytes: u32) -> CudaSource {
+        CudaSource { scratch: bytes, ..self }
+    }
 }
 
 /// The host form of a kernel, generic over the dtypes its parameters allow.

@@ -1,0 +1,110 @@
+//! Compiled kernels on disk, so that a second run need not compile, nor even have the compiler.
+//!
+//! One file a kernel, named by the hash of its text, options and architecture. A file is written whole under another name and then
+//! renamed, and what it holds is checked by a hash: one that was cut off or changed is as if it were not there. A cache that
+//! cannot be written is no error: the kernel is compiled again next time.
+
+use std::hash::Hasher as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
+
+/// What a file begins with: its kind and the version of its layout.
+const MAGIC: &[u8; 8] = b"squallk1";
+
+/// A hash of what makes a compiled kernel what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Key(u128);
+
+impl Key {
+    pub(crate) fn new(parts: &[&str]) -> Key {
+        let mut hasher = SipHasher13::new();
+        for part in parts {
+            hasher.write_u64(part.len() as u64);
+            hasher.write(part.as_bytes());
+        }
+        Key(hasher.finish128().as_u128())
+    }
+
+    fn of_bytes(bytes: &[u8]) -> Key {
+        let mut hasher = SipHasher13::new();
+        hasher.write(bytes);
+        Key(hasher.finish128().as_u128())
+    }
+}
+
+/// Where the cache is: `SQUALL_CACHE` (empty: nowhere), or `squall` in the user's folder of caches.
+pub(crate) fn folder() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if std::env::var_os("SQUALL_CACHE").is_some() {
+        return set("SQUALL_CACHE");
+    }
+    let caches = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;
+    Some(caches.join("squall"))
+}
+
+fn file(folder: &Path, key: Key) -> PathBuf {
+    folder.join(format!("{:032x}.cubin", key.0))
+}
+
+/// The kernel, if it is there and whole.
+pub(crate) fn read(folder: &Path, key: Key) -> Option<Vec<u8>> {
+    let bytes = std::fs::read(file(folder, key)).ok()?;
+    let (magic, rest) = bytes.split_first_chunk::<8>()?;
+    let (sum, code) = rest.split_first_chunk::<16>()?;
+    let whole = magic == MAGIC && u128::from_le_bytes(*sum) == Key::of_bytes(code).0 && !code.is_empty();
+    whole.then(|| code.to_vec())
+}
+
+/// Keeps a kernel, if it can.
+pub(crate) fn write(folder: &Path, key: Key, code: &[u8]) {
+    let kept = || -> std::io::Result<()> {
+        std::fs::create_dir_all(folder)?;
+        let mut new = tempfile::Builder::new().prefix(".").suffix(".tmp").tempfile_in(folder)?;
+        new.write_all(MAGIC)?;
+        new.write_all(&Key::of_bytes(code).0.to_le_bytes())?;
+        new.write_all(code)?;
+        new.persist(file(folder, key)).map_err(|error| error.error)?;
+        Ok(())
+    };
+    // A full disk, a folder of another user: the kernel in hand is good all the same.
+    let _ = kept();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_kept_is_found_and_what_was_damaged_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let (key, other) = (Key::new(&["text", "sm_90"]), Key::new(&["texts", "m_90"]));
+        assert_ne!(key, other);
+        let place = folder.path().join("deeper");
+        write(&place, key, b"code");
+        assert_eq!(read(&place, key).as_deref(), Some(&b"code"[..]));
+        assert_eq!(read(&place, other), None);
+
+        let whole = std::fs::read(file(&place, key)).unwrap();
+        for damaged in [&whole[..0], &whole[..7], &whole[..20], &whole[..whole.len() - 1]] {
+            std::fs::write(file(&place, key), damaged).unwrap();
+            assert_eq!(read(&place, key), None, "{} bytes", damaged.len());
+        }
+        let mut changed = whole.clone();
+        *changed.last_mut().unwrap() ^= 1;
+        std::fs::write(file(&place, key), changed).unwrap();
+        assert_eq!(read(&place, key), None);
+
+        write(&place, key, b"code");
+        assert_eq!(read(&place, key).as_deref(), Some(&b"code"[..]));
+        assert_eq!(std::fs::read_dir(&place).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_is_no_error() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        write(file.path(), Key::new(&[]), b"code");
+        assert_eq!(read(file.path(), Key::new(&[])), None);
+    }
+}

@@ -1,0 +1,36 @@
+//! Kernels: from a descriptor and its arguments to something that can be launched.
+//!
+//! # Writing the CUDA form of a kernel
+//! The source is CUDA C++ with one `__device__` function, [`CudaSource::entry`](squall_core::CudaSource). Squall makes the
+//! `__global__` function around it. It is called by every thread of the launch with the kernel's parameters in their order, and
+//! the launch last:
+//!
+//! | parameter | C++ |
+//! |---|---|
+//! | buffer `x` | `squall::Buffer<x_t> x`: `x.data`, `x.len`, `x.axes`, `x.shape[axis]`; `data` is null when absent |
+//! | number `x` | `squall::Scalar<x_t> x`: `x.get()` is the constant, or the element of the buffer that was given |
+//! | size `x` | `u64 x`; 0 when absent |
+//! | word, rank `x` | `u32 x`: the word's index, the rank |
+//! | flag `x` | `bool x` |
+//! | list `x` | `squall::List x`: `x.len`, `x[i]`; at most 16 numbers |
+//! | – | `squall::Launch launch` |
+//!
+//! `x_t` is the dtype of the argument `x`, one of `f16 bf16 f32 f64 i8 u8 i32 u32 i64 u64`: a kernel is compiled once for each
+//! combination of dtypes that it is used with. `f16` and `bf16` convert to `f32` and back explicitly, and `squall::wide<T>` is the
+//! type to calculate in. What else there is, stands in `prelude.cuh` beside this file: indices, sixteen-byte packs, failures.
+//!
+//! - The rules of [`KernelDef`] hold: no index at or beyond `launch.threads[axis]` and none beyond the data is touched; on axes
+//!   that the kernel does not cover, only the threads at 0 work.
+//! - A kernel that says [`CudaSource::loops`](squall_core::CudaSource) is launched with as many blocks on axis x as fill the GPU, and
+//!   strides: `for (u64 i = squall::x(); i < n; i += squall::stride())`. Others are launched on the grid as it stands.
+//! - A product and a sum are not contracted into one rounding unless the source says `fmaf`, so that results agree with the
+//!   host's bit for bit where the order of operations is the same.
+//! - Ranges begin at any element: a sixteen-byte access needs `squall::packed(x.data)`.
+
+mod arguments;
+mod launch;
+mod source;
+
+pub(crate) use launch::Kernel;
+pub(crate) use source::LAUNCHED;
+pub use source::Specialised;

@@ -1,0 +1,75 @@
+//! What the compiler makes of kernels, on any machine: NVRTC needs no GPU.
+
+use squall_core::{CudaSource, DType, KernelDef, ParamDef, Presence, Type};
+use squall_cuda_backend::compile::{Arch, CompileError, compile};
+use squall_cuda_backend::kernel::Specialised;
+
+const ARCHES: [Arch; 3] = [Arch(7, 5), Arch(8, 0), Arch(9, 0)];
+
+/// Uses every kind of parameter and everything that the prelude offers.
+static ALL: KernelDef = KernelDef {
+    name: "all",
+    params: &[
+        ParamDef::read_write("data", Type::In(DType::ALL), ""),
+        ParamDef::scalar("factor", Type::Same("data"), ""),
+        ParamDef::size("n", Presence::Required, ""),
+        ParamDef::word("word", &["a", "b"], ""),
+        ParamDef::flag("flag", ""),
+        ParamDef::rank("peer", ""),
+        ParamDef::list("list", Presence::Required, ""),
+    ],
+    cuda: Some(
+        CudaSource::new(
+            r"
+__device__ void all(squall::Buffer<data_t> data, squall::Scalar<factor_t> factor, u64 n, u32 word, bool flag, u32 peer,
+                    squall::List list, const squall::Launch &launch) {
+    typedef squall::wide<data_t> wide;
+    u64 len = squall::least(squall::least(data.len, n), launch.threads[0]);
+    wide by = (wide)factor.get() + (wide)(word + peer) + (flag ? (wide)list[0] : (wide)list.len);
+    u64 packs = squall::packed(data.data) ? len / squall::Pack<data_t>::lanes : 0;
+    for (u64 i = squall::x(); i < packs; i += squall::stride()) {
+        squall::Pack<data_t> pack = squall::load(data.data, i);
+        for (u32 lane = 0; lane < pack.lanes; ++lane) pack.lane[lane] = (data_t)((wide)pack.lane[lane] * by);
+        squall::store(data.data, i, pack);
+    }
+    for (u64 i = packs * squall::Pack<data_t>::lanes + squall::x(); i < len; i += squall::stride()) data[i] = (data_t)((wide)data[i] * by);
+    if (squall::y() == 1 && squall::z() == 0 && factor.given == 0 && data.axes == 0) launch.fail(0, data.shape[0]);
+}",
+            "all",
+        )
+        .looping()
+        .failing(&["element {} is wrong"]),
+    ),
+    ..KernelDef::EMPTY
+};
+
+fn specialised(kernel: &'static KernelDef, dtype: DType) -> Specialised {
+    Specialised::with_dtypes(kernel, &vec![dtype; kernel.params.len()], 256).unwrap()
+}
+
+#[test]
+fn every_kind_of_parameter_compiles_for_every_dtype_and_architecture() {
+    for arch in ARCHES {
+        for &dtype in DType::ALL {
+            let code = compile(&specialised(&ALL, dtype), arch)
+                .unwrap_or_else(|error| panic!("{arch} {dtype}: {error}"));
+            assert_eq!(&code[..4], b"\x7fELF", "machine code, not PTX");
+        }
+    }
+}
+
+#[test]
+fn an_error_of_the_source_is_told_with_its_place() {
+    static BROKEN: KernelDef = KernelDef {
+        name: "broken",
+        cuda: Some(CudaSource::new(
+            "\n__device__ void broken(const squall::Launch &launch) { missing(); }",
+            "broken",
+        )),
+        ..KernelDef::EMPTY
+    };
+    let error = compile(&specialised(&BROKEN, DType::F32), Arch(9, 0)).unwrap_err();
+    let CompileError::Failed { kernel, log, .. } = &error else { panic!("{error}") };
+    assert_eq!(kernel, "broken");
+    assert!(log.contains("broken.cu(2)") && log.contains("missing"), "{log}");
+}
