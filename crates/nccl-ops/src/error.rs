@@ -77,6 +77,9 @@ pub enum NcclError {
     /// A text that is no unique id.
     #[error("this is no unique id of NCCL, which is 128 bytes in Base64: {0}")]
     UniqueId(String),
+    /// A rank's device could not be used.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// The thread that closes communicators could not be had.
     #[error("no thread to close communicators: {0}")]
     Thread(String),
@@ -98,6 +101,7 @@ impl From<NcclError> for DeviceError {
             | NcclError::NoFunction { .. }
             | NcclError::SameDevice { .. } => DeviceError::Unsupported(error.to_string()),
             NcclError::Deadline { .. } => DeviceError::Deadline,
+            NcclError::Device(error) => error,
             _ => DeviceError::Failed(error.to_string()),
         }
     }
