@@ -232,7 +232,7 @@ impl ExecutionPlan {
 
     /// Whether the stream has passed the end of all of them.
     pub(crate) fn is_done(&self) -> bool {
-        self.progress.read().runs == self.runs
+        self.progress.has_ended(self.runs)
     }
 
     fn upload(&mut self, step: u64) -> Result<(), DeviceError> {
