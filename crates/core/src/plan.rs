@@ -1,7 +1,9 @@
 //! One rank's execution plan: its graph bound to a device, its memory and its stream, ready to run a step.
 //!
-//! The only unsafe calls of core stand here: it is the plan that keeps the promise that memory outlives the work
-//! that was bound to it.
+//! The only unsafe calls of core stand here and below: it is the plan that keeps the promise that memory outlives the
+//! work that was bound to it.
+
+mod observe;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -11,6 +13,10 @@ use crate::buffer::{BufferRange, Download, Upload};
 use crate::device::{Device, DeviceError, DevicePtr, Memory, Stream, Work};
 use crate::graph::{Body, Node, OpTask, Phase, TaskGraph};
 use crate::library_op::{OpCall, OpError, Prepare};
+
+use self::observe::Observed;
+
+pub use observe::{Observer, Written};
 
 /// Gives a buffer's contents step by step. Called on the rank's thread at the start of every step.
 pub trait Feed: Send {
@@ -53,6 +59,7 @@ pub(crate) struct ExecutionPlan {
     captured: Option<Box<dyn Work>>,
     phases: [Vec<Box<dyn Work>>; 3],
     sessions: Vec<SessionState>,
+    observed: Option<Observed>,
     inputs: Vec<Input>,
     outputs: Vec<Output>,
     memory: Vec<Option<Box<dyn Memory>>>,
@@ -95,6 +102,7 @@ impl ExecutionPlan {
             captured: None,
             phases,
             sessions: Vec::new(),
+            observed: None,
             inputs,
             outputs,
             memory,
@@ -244,6 +252,12 @@ impl ExecutionPlan {
     fn tasks(&mut self, phase: Phase, step: u64) -> Result<(), TaskError> {
         let stream = &mut *self.stream;
         let works = &mut self.phases[phase as usize];
+        if let Some(observed) = &mut self.observed {
+            let memory = &self.memory;
+            return enqueue(works, stream, &mut self.at, |task, stream| {
+                observed.show(phase, step, task, stream, memory)
+            });
+        }
         if phase == Phase::Step && self.capture {
             if let Some(captured) = &mut self.captured {
                 return captured.enqueue(stream).map_err(|error| TaskError { task: None, error });
@@ -254,7 +268,7 @@ impl ExecutionPlan {
                 let unsupported =
                     || whole(DeviceError::Unsupported("the stream does not capture".to_string()));
                 stream.capture().ok_or_else(unsupported)?.begin().map_err(whole)?;
-                let recorded = enqueue(works, stream, &mut self.at);
+                let recorded = enqueue(works, stream, &mut self.at, |_, _| Ok(()));
                 // Ended in any case: a stream left capturing could not even be waited for.
                 let captured = stream.capture().ok_or_else(unsupported)?.end();
                 recorded?;
@@ -264,7 +278,14 @@ impl ExecutionPlan {
                 return replayed;
             }
         }
-        enqueue(works, stream, &mut self.at)
+        enqueue(works, stream, &mut self.at, |_, _| Ok(()))
+    }
+
+    /// Shows an observer what every task writes from here on.
+    pub(crate) fn observe(&mut self, observer: Arc<dyn Observer>) -> Result<(), (String, DeviceError)> {
+        let made = Observed::new(observer, &self.graph, &*self.device);
+        self.observed = Some(made.map_err(|error| (self.device.id().to_string(), error))?);
+        Ok(())
     }
 
     /// Waits for all that was enqueued. Sets the progress back, so that it tells nothing of the next run before that
@@ -337,11 +358,13 @@ fn enqueue(
     works: &mut [Box<dyn Work>],
     stream: &mut dyn Stream,
     now: &mut Option<usize>,
+    mut after: impl FnMut(usize, &mut dyn Stream) -> Result<(), DeviceError>,
 ) -> Result<(), TaskError> {
     for (index, work) in works.iter_mut().enumerate() {
         *now = Some(index);
         let at = |error| TaskError { task: Some(index), error };
         work.enqueue(stream).map_err(at)?;
+        after(index, stream).map_err(at)?;
         stream.mark(index as u64 + 1).map_err(at)?;
     }
     Ok(())

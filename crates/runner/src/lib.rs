@@ -96,6 +96,7 @@
 //! ```
 
 pub mod codes;
+pub mod compare;
 pub mod expr;
 pub mod files;
 pub mod manifest;
