@@ -77,7 +77,9 @@ fn in_lockstep(
     let (host_job, job) =
         (resolve(manifest, registry, world, HOST)?, resolve(manifest, registry, world, chosen.kind)?);
     let (host_verified, verified) = (run::proven(&host_job)?, run::proven(&job)?);
-    correspond(&host_job.graphs, &job.graphs)?;
+    if let Some(problem) = unlike(&host_job.graphs, &job.graphs) {
+        return Err(problem.into());
+    }
 
     let sides = Sides::new(&job.graphs, request.tolerances, request.each);
     let place = Place::new(&job, &verified, chosen.names());
@@ -172,26 +174,26 @@ fn on(side: &'static str) -> impl Fn(RunError) -> RunError {
     }
 }
 
-/// Whether the tasks of both sides are the same and write the same. They are, unless a library describes an op in its own way.
-fn correspond(host: &[TaskGraph], other: &[TaskGraph]) -> Result<(), Diagnostic> {
+/// What stands against comparing: a task that does not write the same on both sides. Tasks do, unless a library describes an
+/// op in its own way.
+fn unlike(host: &[TaskGraph], other: &[TaskGraph]) -> Option<Diagnostic> {
+    let writes = |node: &Node| {
+        let ranges = node.writes().map(|access| (access.buffer, access.range.clone()));
+        (node.origin.name.clone(), ranges.collect::<Vec<_>>())
+    };
     for (host, other) in host.iter().zip(other) {
         for phase in Phase::ALL {
-            let (ours, theirs) = (host.tasks(phase), other.tasks(phase));
-            let mut pairs = ours.iter().zip(theirs);
-            let differing = pairs.find(|(a, b)| {
-                let ranges = |node: &Node| -> Vec<_> {
-                    node.writes().map(|access| (access.buffer, access.range.clone())).collect()
-                };
-                a.origin.name != b.origin.name || ranges(a) != ranges(b)
-            });
-            let Some((node, _)) = differing else { continue };
-            let message = format!(
-                "on {} devices this does not write what it writes on host devices, so that they cannot be compared",
-                other.device()
-            );
-            let label = Label::at(node.origin.span, "").on_rank(other.rank()).in_task(&node.origin.name);
-            return Err(Diagnostic::error(squall_core::codes::LIBRARY, message, label));
+            let (host, tasks) = (host.tasks(phase), other.tasks(phase));
+            let same =
+                |place: usize| host.get(place).map(|n| writes(n)) == tasks.get(place).map(|n| writes(n));
+            let Some(place) = (0..host.len().max(tasks.len())).find(|&place| !same(place)) else { continue };
+            let kind = other.device();
+            let message = format!("on {kind} devices this does not write what it writes on the host");
+            let origin =
+                host.get(place).or(tasks.get(place)).map(|node| node.origin.clone()).unwrap_or_default();
+            let label = Label::at(origin.span, "").on_rank(other.rank()).in_task(&origin.name);
+            return Some(Diagnostic::error(squall_core::codes::LIBRARY, message, label));
         }
     }
-    Ok(())
+    None
 }

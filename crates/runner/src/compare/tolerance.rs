@@ -15,6 +15,26 @@ pub struct Tolerance {
     pub absolute: f64,
 }
 
+impl Tolerance {
+    /// Reads a dtype with its tolerance: in `f32=1e-4` both parts are the same, in `f32=1e-4,0` they stand one after the other.
+    ///
+    /// # Errors
+    /// Says what is wrong with the text.
+    pub fn parse(text: &str) -> Result<(DType, Tolerance), String> {
+        let form = || "write `f32=1e-4`, or `f32=1e-4,1e-6` with an absolute part of its own".to_string();
+        let (name, numbers) = text.split_once('=').ok_or_else(form)?;
+        let dtype: DType = name.parse().map_err(|error| format!("`{name}` is {error}"))?;
+        if !dtype.is_float() {
+            return Err(format!("{dtype} has no tolerance: integers are compared exactly"));
+        }
+        let (relative, absolute) = numbers.split_once(',').unwrap_or((numbers, numbers));
+        let number =
+            |text: &str| text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
+        let (relative, absolute) = number(relative).zip(number(absolute)).ok_or_else(form)?;
+        Ok((dtype, Tolerance { relative, absolute }))
+    }
+}
+
 /// The tolerance of each dtype. Integers are compared exactly. NaN agrees with NaN alone, and an infinity with the infinity of
 /// its sign.
 ///
@@ -50,27 +70,12 @@ impl Tolerances {
         self.floats.get(place).copied()
     }
 
-    /// Sets a dtype's tolerance from a text: `f32=1e-4` is both its parts, `f32=1e-4,0` one after the other.
-    ///
-    /// # Errors
-    /// Says what is wrong with the text.
-    pub fn set(&mut self, text: &str) -> Result<(), String> {
-        let form = || {
-            format!(
-                "`{text}` is no tolerance; write `f32=1e-4`, or `f32=1e-4,1e-6` with an absolute part of its own"
-            )
-        };
-        let (name, numbers) = text.split_once('=').ok_or_else(form)?;
-        let dtype: DType = name.parse().map_err(|error| format!("`{name}` is {error}"))?;
-        let Some(place) = DType::FLOATS.iter().position(|float| *float == dtype) else {
-            return Err(format!("{dtype} has no tolerance: integers are compared exactly"));
-        };
-        let (relative, absolute) = numbers.split_once(',').unwrap_or((numbers, numbers));
-        let number =
-            |text: &str| text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
-        let tolerance = number(relative).zip(number(absolute)).ok_or_else(form)?;
-        self.floats[place] = Tolerance { relative: tolerance.0, absolute: tolerance.1 };
-        Ok(())
+    /// Sets the tolerance of a floating-point dtype; does nothing for an integer dtype.
+    pub fn set(&mut self, dtype: DType, tolerance: Tolerance) {
+        let place = DType::FLOATS.iter().position(|float| *float == dtype);
+        if let Some(own) = place.and_then(|place| self.floats.get_mut(place)) {
+            *own = tolerance;
+        }
     }
 
     /// Compares an element of a dtype with the host's.
@@ -186,27 +191,28 @@ mod tests {
     }
 
     #[test]
-    fn a_text_sets_one_dtype() {
-        let mut set = Tolerances::default();
-        set.set("f32=1e-4").unwrap();
-        set.set("bf16=0.5,0").unwrap();
-        assert_eq!(set.of(DType::F32), Some(Tolerance { relative: 1e-4, absolute: 1e-4 }));
-        assert_eq!(set.of(DType::Bf16), Some(Tolerance { relative: 0.5, absolute: 0.0 }));
-        assert_eq!(set.of(DType::F64), Tolerances::default().of(DType::F64));
-        assert_eq!(set.of(DType::I32), None);
+    fn a_text_is_the_tolerance_of_one_dtype() {
+        let of = |relative, absolute| Tolerance { relative, absolute };
+        assert_eq!(Tolerance::parse("f32=1e-4"), Ok((DType::F32, of(1e-4, 1e-4))));
+        assert_eq!(Tolerance::parse("bf16=0.5,0"), Ok((DType::Bf16, of(0.5, 0.0))));
         for (text, said) in [
-            ("f32", "`f32` is no tolerance; write `f32=1e-4`"),
-            ("f32=", "`f32=` is no tolerance"),
-            ("f32=-1", "`f32=-1` is no tolerance"),
-            ("f32=1,nan", "is no tolerance"),
-            ("f32=inf", "is no tolerance"),
-            ("f32=1,2,3", "is no tolerance"),
+            ("f32", "write `f32=1e-4`"),
+            ("f32=", "write `f32=1e-4`"),
+            ("f32=-1", "write `f32=1e-4`"),
+            ("f32=1,nan", "write `f32=1e-4`"),
+            ("f32=inf", "write `f32=1e-4`"),
+            ("f32=1,2,3", "write `f32=1e-4`"),
             ("f31=1", "`f31` is not a dtype; one of f16, bf16, f32"),
             ("i32=1", "i32 has no tolerance: integers are compared exactly"),
         ] {
-            let error = set.set(text).unwrap_err();
+            let error = Tolerance::parse(text).unwrap_err();
             assert!(error.contains(said), "{error}");
         }
+        let mut set = Tolerances::default();
+        set.set(DType::F32, of(1.0, 2.0));
+        set.set(DType::I32, of(1.0, 2.0));
+        assert_eq!((set.of(DType::F32), set.of(DType::I32)), (Some(of(1.0, 2.0)), None));
+        assert_eq!(set.of(DType::F64), Tolerances::default().of(DType::F64));
     }
 
     #[test]
