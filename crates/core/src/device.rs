@@ -5,6 +5,7 @@
 //!
 //! 1. [`Memory`]: zeroed, aligned, freed on drop.
 //! 2. [`Progress`], how far a stream has come, and [`Stream`]: copies and marks in order. [`AtomicU64`] is a `Progress`.
+//!    Enqueuing may return before the work is done, or after: the plan group learns from the progress which of both it was.
 //! 3. [`Device`]: makes memory, streams, and of a kernel and its arguments a [`Work`], the one thing that a step enqueues.
 //! 4. [`Backend`]: the kind, how many devices there are, opening one. Registered with [`crate::register_backend!`].
 //! 5. [`Library`](crate::Library): the communicators of all ranks, made at once when a group is bound, and the handle that
@@ -105,6 +106,9 @@ pub trait Device: Send + Sync {
     fn alloc_staging(&self, bytes: u64) -> Result<Box<dyn Memory>, DeviceError>;
     /// A new stream, to be used by the calling rank's thread alone.
     fn stream(&self) -> Result<Box<dyn Stream>, DeviceError>;
+    /// Makes this the current device of the calling thread, for libraries that act on the current device. A device of
+    /// an API that knows no such thing does nothing.
+    fn make_current(&self) {}
     /// Makes a kernel ready to launch: compiles it if need be and lays out its arguments, so that launching
     /// allocates nothing. `args` stand in the order of the kernel's parameters and passed its checks.
     ///
@@ -136,6 +140,12 @@ pub trait Memory: Send {
 pub trait Work: Send {
     /// Puts the work on the stream.
     fn enqueue(&mut self, stream: &mut dyn Stream) -> Result<(), DeviceError>;
+    /// What the work found wrong while it ran, in its own words, where that shows only after the fact. Asked by the rank's
+    /// thread after a wait on the stream has failed, to name the task; of captured work, the works that were captured
+    /// are asked.
+    fn failure(&mut self) -> Option<String> {
+        None
+    }
 }
 
 /// The in-order queue of one rank. Only its thread calls it.
@@ -148,9 +158,13 @@ pub trait Stream: Send {
     /// Both places must be memory of this stream's device or its staging memory, hold `bytes` bytes, not
     /// overlap, and stay untouched by others until the stream has passed the copy.
     unsafe fn copy(&mut self, dst: DevicePtr, src: DevicePtr, bytes: u64) -> Result<(), DeviceError>;
-    /// Sets the stream's progress word in stream order: so many tasks of the step are finished.
-    fn mark(&mut self, finished: u64) -> Result<(), DeviceError>;
-    /// The progress word, for any thread to read at any time.
+    /// Sets [`Position::tasks`] in stream order: so many tasks of the run in hand are finished. Recorded into captures, and
+    /// so set again by every replay.
+    fn mark(&mut self, tasks: u32) -> Result<(), DeviceError>;
+    /// Sets [`Position::runs`] in stream order, and the tasks back to 0: so many runs have ended on this stream. Never
+    /// called while capturing.
+    fn complete(&mut self, runs: u32) -> Result<(), DeviceError>;
+    /// How far the stream has come, for any thread to read at any time.
     fn progress(&self) -> Arc<dyn Progress>;
     /// Waits until all that was enqueued is done, or until the deadline. The host's stream has nothing to wait for.
     fn wait(&mut self, until: Option<Instant>) -> Result<(), DeviceError>;
@@ -158,15 +172,37 @@ pub trait Stream: Send {
     fn capture(&mut self) -> Option<&mut dyn Capture>;
 }
 
+/// A place in a stream. A run is one pass through a phase's tasks: the setup, one step, the finish.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Runs that have ended, modulo 2³².
+    pub runs: u32,
+    /// Tasks that are finished of the run after these.
+    pub tasks: u32,
+}
+
+/// One word: the runs in its upper half, the tasks in its lower.
+impl From<Position> for u64 {
+    fn from(position: Position) -> u64 {
+        u64::from(position.runs) << 32 | u64::from(position.tasks)
+    }
+}
+
+impl From<u64> for Position {
+    fn from(word: u64) -> Position {
+        Position { runs: (word >> 32) as u32, tasks: word as u32 }
+    }
+}
+
 /// How far a stream has come.
 pub trait Progress: Send + Sync {
-    /// The value last marked that the stream has passed.
-    fn read(&self) -> u64;
+    /// The place that the stream has passed last, read as one word.
+    fn read(&self) -> Position;
 }
 
 impl Progress for AtomicU64 {
-    fn read(&self) -> u64 {
-        self.load(Ordering::Relaxed)
+    fn read(&self) -> Position {
+        self.load(Ordering::Acquire).into()
     }
 }
 

@@ -55,7 +55,7 @@ pub mod world;
 pub use args::{Arg, Args, BoundRange};
 pub use buffer::{BufferDecl, BufferId, BufferRange, Download, Shape, Upload};
 pub use device::{
-    Backend, Capture, Device, DeviceError, DevicePtr, Memory, Progress, RawHandle, Stream, Work,
+    Backend, Capture, Device, DeviceError, DevicePtr, Memory, Position, Progress, RawHandle, Stream, Work,
 };
 pub use diagnostic::{Code, Diagnostic, Label, Severity, Span};
 pub use dtype::{DType, Element};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::args::{Arg, Args, BoundRange};
 use crate::buffer::{BufferRange, Download, Upload};
-use crate::device::{Device, DeviceError, DevicePtr, Memory, Stream, Work};
+use crate::device::{Device, DeviceError, DevicePtr, Memory, Progress, Stream, Work};
 use crate::graph::{Body, Node, OpTask, Phase, TaskGraph};
 use crate::library_op::{OpCall, OpError, Prepare};
 
@@ -26,8 +26,10 @@ pub trait Feed: Send {
 
 /// A failure, and the task it happened in.
 pub(crate) struct TaskError {
-    /// The task's index in its phase; `None` for transfers.
+    /// The task's index in its phase; `None` for transfers, and where it cannot be told.
     pub(crate) task: Option<usize>,
+    /// The run, counted from 0 over all phases of the plan, modulo 2³².
+    pub(crate) run: u32,
     pub(crate) error: DeviceError,
 }
 
@@ -64,11 +66,14 @@ pub(crate) struct ExecutionPlan {
     outputs: Vec<Output>,
     memory: Vec<Option<Box<dyn Memory>>>,
     stream: Box<dyn Stream>,
+    progress: Arc<dyn Progress>,
     device: Arc<dyn Device>,
     graph: TaskGraph,
     capture: bool,
     /// The task that is being enqueued, by its index in its phase.
     at: Option<usize>,
+    /// Runs whose end was enqueued, of all phases, modulo 2³².
+    runs: u32,
 }
 
 impl ExecutionPlan {
@@ -106,11 +111,13 @@ impl ExecutionPlan {
             inputs,
             outputs,
             memory,
+            progress: stream.progress(),
             stream,
             device,
             graph,
             capture,
             at: None,
+            runs: 0,
         })
     }
 
@@ -198,12 +205,17 @@ impl ExecutionPlan {
         }
     }
 
-    /// Runs a phase once; `step` counts steps from 0. Allocates nothing but at the one capture.
+    /// Enqueues a phase once; `step` counts steps from 0. It may be done when this returns, or later. Allocates nothing
+    /// but at the one capture.
     pub(crate) fn run(&mut self, phase: Phase, step: u64) -> Result<(), TaskError> {
-        let transfer = |error| TaskError { task: None, error };
+        let run = self.runs;
+        let transfer = |error| TaskError { task: None, run, error };
         self.at = None;
-        self.stream.mark(0).map_err(transfer)?;
         if phase == Phase::Step {
+            if self.inputs.iter().any(|input| input.feed.is_some()) {
+                // The step before may still be reading the staging.
+                self.end(phase)?;
+            }
             self.upload(step).map_err(transfer)?;
         }
         self.tasks(phase, step)?;
@@ -212,7 +224,8 @@ impl ExecutionPlan {
         if phase != Phase::Setup {
             self.download().map_err(transfer)?;
         }
-        Ok(())
+        self.runs = self.runs.wrapping_add(1);
+        self.stream.complete(self.runs).map_err(transfer)
     }
 
     /// The task that is being enqueued, for whoever catches a panic.
@@ -220,11 +233,17 @@ impl ExecutionPlan {
         self.at
     }
 
+    /// Runs that were enqueued to their end, of all phases, modulo 2³².
+    pub(crate) fn runs(&self) -> u32 {
+        self.runs
+    }
+
+    /// Whether the stream has passed the end of all of them.
+    pub(crate) fn is_done(&self) -> bool {
+        self.progress.read().runs == self.runs
+    }
+
     fn upload(&mut self, step: u64) -> Result<(), DeviceError> {
-        if self.inputs.iter().any(|input| input.feed.is_some()) {
-            // The step before may still be reading the staging.
-            self.stream.wait(None)?;
-        }
         for input in &mut self.inputs {
             if let (Some(feed), Some(out)) = (&mut input.feed, input.staging.host()) {
                 feed.fill(step, out).map_err(DeviceError::Failed)?;
@@ -250,25 +269,25 @@ impl ExecutionPlan {
     }
 
     fn tasks(&mut self, phase: Phase, step: u64) -> Result<(), TaskError> {
-        let stream = &mut *self.stream;
+        let (run, stream) = (self.runs, &mut *self.stream);
         let works = &mut self.phases[phase as usize];
         if let Some(observed) = &mut self.observed {
             let memory = &self.memory;
-            return enqueue(works, stream, &mut self.at, |task, stream| {
+            return enqueue(works, stream, run, &mut self.at, |task, stream| {
                 observed.show(phase, step, task, stream, memory)
             });
         }
         if phase == Phase::Step && self.capture {
             if let Some(captured) = &mut self.captured {
-                return captured.enqueue(stream).map_err(|error| TaskError { task: None, error });
+                return captured.enqueue(stream).map_err(|error| TaskError { task: None, run, error });
             }
             // The first step runs eagerly: libraries connect in it, which cannot be captured.
             if step > 0 {
-                let whole = |error| TaskError { task: None, error };
+                let whole = |error| TaskError { task: None, run, error };
                 let unsupported =
                     || whole(DeviceError::Unsupported("the stream does not capture".to_string()));
                 stream.capture().ok_or_else(unsupported)?.begin().map_err(whole)?;
-                let recorded = enqueue(works, stream, &mut self.at, |_, _| Ok(()));
+                let recorded = enqueue(works, stream, run, &mut self.at, |_, _| Ok(()));
                 // Ended in any case: a stream left capturing could not even be waited for.
                 let captured = stream.capture().ok_or_else(unsupported)?.end();
                 recorded?;
@@ -278,7 +297,7 @@ impl ExecutionPlan {
                 return replayed;
             }
         }
-        enqueue(works, stream, &mut self.at, |_, _| Ok(()))
+        enqueue(works, stream, run, &mut self.at, |_, _| Ok(()))
     }
 
     /// Shows an observer what every task writes from here on.
@@ -288,15 +307,37 @@ impl ExecutionPlan {
         Ok(())
     }
 
-    /// Waits for all that was enqueued. Sets the progress back, so that it tells nothing of the next run before that
-    /// has begun.
-    pub(crate) fn end(&mut self) -> Result<(), DeviceError> {
-        self.stream.mark(0)?;
-        self.stream.wait(None)
+    /// Waits for all that was enqueued of a phase.
+    pub(crate) fn end(&mut self, phase: Phase) -> Result<(), TaskError> {
+        match self.stream.wait(None) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.blame(phase, error)),
+        }
     }
 
-    pub(crate) fn progress(&self) -> Arc<dyn crate::device::Progress> {
-        self.stream.progress()
+    /// Finds the task of a failure that a wait told: the one whose work says that it went wrong, or else the one that the
+    /// stream had come to.
+    fn blame(&mut self, phase: Phase, error: DeviceError) -> TaskError {
+        let at = self.progress.read();
+        let works = &mut self.phases[phase as usize];
+        // A stream may have passed work that went wrong: then it was in the last run, as far as anyone can tell.
+        let passed = at.runs == self.runs;
+        let run = if passed { self.runs.wrapping_sub(1) } else { at.runs };
+        if error == DeviceError::Aborted {
+            return TaskError { task: None, run, error };
+        }
+        let told = works.iter_mut().enumerate().find_map(|(index, work)| Some((index, work.failure()?)));
+        match told {
+            Some((index, text)) => TaskError { task: Some(index), run, error: DeviceError::Failed(text) },
+            None => {
+                let task = Some(at.tasks as usize).filter(|&index| !passed && index < works.len());
+                TaskError { task, run, error }
+            }
+        }
+    }
+
+    pub(crate) fn progress(&self) -> Arc<dyn Progress> {
+        self.progress.clone()
     }
 
     /// Gives a buffer its contents: at once, or for every step to come.
@@ -357,17 +398,32 @@ fn call<'a>(graph: &'a TaskGraph, task: &'a OpTask, values: &'a [Arg<BoundRange>
 fn enqueue(
     works: &mut [Box<dyn Work>],
     stream: &mut dyn Stream,
+    run: u32,
     now: &mut Option<usize>,
     mut after: impl FnMut(usize, &mut dyn Stream) -> Result<(), DeviceError>,
 ) -> Result<(), TaskError> {
     for (index, work) in works.iter_mut().enumerate() {
         *now = Some(index);
-        let at = |error| TaskError { task: Some(index), error };
+        let at = |error| TaskError { task: Some(index), run, error };
         work.enqueue(stream).map_err(at)?;
-        after(index, stream).map_err(at)?;
-        stream.mark(index as u64 + 1).map_err(at)?;
+        after(index, stream).map_err(|error| at(in_its_words(&mut **work, error)))?;
+        mark(stream, index).map_err(at)?;
     }
     Ok(())
+}
+
+/// What a wait for work told, or what the work itself says of it.
+fn in_its_words(work: &mut dyn Work, error: DeviceError) -> DeviceError {
+    match error {
+        DeviceError::Aborted => error,
+        error => work.failure().map_or(error, DeviceError::Failed),
+    }
+}
+
+/// Tells the stream's progress that a task is finished. Every task is marked, so that a report names the very task that a
+/// rank is in; whoever weighs that against the cost of a mark decides here.
+fn mark(stream: &mut dyn Stream, index: usize) -> Result<(), DeviceError> {
+    stream.mark(u32::try_from(index + 1).unwrap_or(u32::MAX))
 }
 
 fn fill(staging: &mut dyn Memory, bytes: &[u8]) -> Result<(), DeviceError> {

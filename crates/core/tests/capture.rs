@@ -2,15 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use squall_core::registry::Item;
 use squall_core::{
     Arg, Backend, BoundRange, BufferDecl, Capture, DType, Device, DeviceError, DevicePtr, Grid, GroupError,
-    HostCall, KernelDef, KernelSpec, Memory, Options, ParamDef, PlanGroup, Progress, RawHandle, Registry,
-    Stream, TaskGraph, Type, Upload, Work, World, verify,
+    HostCall, KernelDef, KernelSpec, Memory, Options, ParamDef, PlanGroup, Position, Progress, RawHandle,
+    Registry, Stream, TaskGraph, Type, Upload, Work, World, verify,
 };
 
 /// What the devices of a test were asked to do, in order; a test takes the device of its own index.
@@ -69,7 +69,7 @@ impl Device for Recording {
         self.alloc(bytes)
     }
     fn stream(&self) -> Result<Box<dyn Stream>, DeviceError> {
-        Ok(Box::new(Queue { index: self.index }))
+        Ok(Box::new(Queue { index: self.index, progress: Arc::default() }))
     }
     unsafe fn kernel(
         &self,
@@ -117,6 +117,7 @@ impl Drop for Event {
 
 struct Queue {
     index: usize,
+    progress: Arc<AtomicU64>,
 }
 
 impl Stream for Queue {
@@ -126,11 +127,15 @@ impl Stream for Queue {
     unsafe fn copy(&mut self, _: DevicePtr, _: DevicePtr, _: u64) -> Result<(), DeviceError> {
         Ok(())
     }
-    fn mark(&mut self, _: u64) -> Result<(), DeviceError> {
+    fn mark(&mut self, _: u32) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    fn complete(&mut self, runs: u32) -> Result<(), DeviceError> {
+        self.progress.store(Position { runs, tasks: 0 }.into(), Ordering::Release);
         Ok(())
     }
     fn progress(&self) -> Arc<dyn Progress> {
-        Arc::new(AtomicU64::new(0))
+        self.progress.clone()
     }
     fn wait(&mut self, _: Option<Instant>) -> Result<(), DeviceError> {
         Ok(())

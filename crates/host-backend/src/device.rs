@@ -114,7 +114,7 @@ impl Work for Launch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_core::{DType, ParamDef, Type};
+    use squall_core::{DType, ParamDef, Position, Type};
 
     fn double(call: &HostCall<'_>) -> Result<(), String> {
         for cell in &call.cells::<i32>("x")?[..call.launched()[0]] {
@@ -178,7 +178,13 @@ mod tests {
         // SAFETY: both hold four bytes and are this thread's.
         unsafe { stream.copy(b.ptr(), a.ptr(), 4) }.unwrap();
         stream.mark(7).unwrap();
-        assert_eq!((b.host().unwrap(), progress.read()), (&mut [1, 2, 3, 4][..], 7));
+        assert_eq!(
+            (b.host().unwrap(), progress.read()),
+            (&mut [1, 2, 3, 4][..], Position { runs: 0, tasks: 7 })
+        );
+        stream.complete(3).unwrap();
+        stream.mark(1).unwrap();
+        assert_eq!(progress.read(), Position { runs: 3, tasks: 1 });
         assert!(stream.capture().is_none() && stream.wait(None).is_ok());
     }
 }

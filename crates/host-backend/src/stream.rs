@@ -4,14 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use squall_core::{Capture, DeviceError, DevicePtr, Progress, RawHandle, Stream};
+use squall_core::{Capture, DeviceError, DevicePtr, Position, Progress, RawHandle, Stream};
 
 use crate::collective::address;
 use crate::device::KIND;
 
 #[derive(Default)]
 pub(crate) struct HostStream {
+    /// The last of what `progress` was set to, by this stream's thread alone.
+    position: Position,
     progress: Arc<AtomicU64>,
+}
+
+impl HostStream {
+    fn pass(&mut self, position: Position) {
+        self.position = position;
+        self.progress.store(position.into(), Ordering::Release);
+    }
 }
 
 impl Stream for HostStream {
@@ -25,8 +34,13 @@ impl Stream for HostStream {
         Ok(())
     }
 
-    fn mark(&mut self, finished: u64) -> Result<(), DeviceError> {
-        self.progress.store(finished, Ordering::Relaxed);
+    fn mark(&mut self, tasks: u32) -> Result<(), DeviceError> {
+        self.pass(Position { tasks, ..self.position });
+        Ok(())
+    }
+
+    fn complete(&mut self, runs: u32) -> Result<(), DeviceError> {
+        self.pass(Position { runs, tasks: 0 });
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Memory, copies and progress of one device.
 
 use crate::conformance::{Outcome, Random, Ranks, Target};
+use crate::device::{DeviceError, Position};
 use crate::world::World;
 
 fn alone<T: Send>(
@@ -52,13 +53,43 @@ pub(super) fn copies(target: &Target<'_>) -> Outcome {
 pub(super) fn progress(target: &Target<'_>) -> Outcome {
     alone(target, |rank| {
         let progress = rank.stream.progress();
-        for mark in [0, 1, 7, u64::from(u32::MAX)] {
-            rank.stream.mark(mark).map_err(|error| error.to_string())?;
+        let at = |rank: &mut super::Rank<'_>, runs, tasks| {
             rank.finish().map_err(|error| error.to_string())?;
-            if progress.read() != mark {
-                return Err(format!("the progress word is {}, not {mark}", progress.read()));
+            let (read, want) = (progress.read(), Position { runs, tasks });
+            if read == want { Ok(()) } else { Err(format!("the stream is at {read:?}, not {want:?}")) }
+        };
+        let mut runs = 0;
+        for next in [1, 2, u32::MAX, 0] {
+            at(rank, runs, 0)?;
+            for tasks in [1, 7, u32::MAX] {
+                rank.stream.mark(tasks).map_err(|error| error.to_string())?;
+                at(rank, runs, tasks)?;
             }
+            rank.stream.complete(next).map_err(|error| error.to_string())?;
+            runs = next;
         }
-        Ok(())
+        at(rank, runs, 0)?;
+        if rank.device.captures() { replayed_marks(rank, at) } else { Ok(()) }
     })
+}
+
+/// Marks are captured, and set again by every replay.
+fn replayed_marks(
+    rank: &mut super::Rank<'_>,
+    at: impl Fn(&mut super::Rank<'_>, u32, u32) -> Outcome,
+) -> Outcome {
+    let text = |error: DeviceError| error.to_string();
+    let missing = || "the device captures, and its stream does not".to_string();
+    rank.stream.capture().ok_or_else(missing)?.begin().map_err(text)?;
+    let marked = [1, 2].map(|tasks| rank.stream.mark(tasks));
+    let mut captured = rank.stream.capture().ok_or_else(missing)?.end().map_err(text)?;
+    marked.into_iter().collect::<Result<(), _>>().map_err(text)?;
+    at(rank, 0, 0)?;
+    for runs in [1, 2] {
+        rank.run(&mut *captured).map_err(text)?;
+        at(rank, runs - 1, 2)?;
+        rank.stream.complete(runs).map_err(text)?;
+        at(rank, runs, 0)?;
+    }
+    Ok(())
 }

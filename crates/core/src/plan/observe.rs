@@ -27,7 +27,7 @@ pub struct Written<'a> {
     pub rank: u32,
     /// The phase.
     pub phase: Phase,
-    /// Steps that were completed before.
+    /// The step, counted from 0; 0 in the setup and the finish.
     pub step: u64,
     /// The task, by its index in the rank's phase.
     pub task: usize,
@@ -73,6 +73,7 @@ impl Observed {
         stream: &mut dyn Stream,
         memory: &[Option<Box<dyn Memory>>],
     ) -> Result<(), DeviceError> {
+        stream.wait(None)?; // also for a task that writes nothing, so that its failure is its own
         let ranges = self.ranges[phase as usize].get(task);
         for (index, range) in ranges.into_iter().flatten().enumerate() {
             let Some((ptr, bytes)) = place(range, memory) else {

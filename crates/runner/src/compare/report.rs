@@ -49,7 +49,7 @@ pub struct Deviation {
     /// The phase.
     #[serde(serialize_with = "phase")]
     pub phase: Phase,
-    /// The step, counted from 0; 0 for the setup, and for the finish the number of steps.
+    /// The step, counted from 0; 0 in the setup and the finish.
     pub step: u64,
     /// The rank.
     pub rank: u32,
