@@ -40,7 +40,7 @@ fn compare_text(registry: &Registry, text: &str) -> Result<Comparison, RunError>
 fn found(result: Result<Comparison, RunError>) -> Comparison {
     match result {
         Err(error @ RunError::Differs(_)) => {
-            assert_eq!(error.exit_status(), 1);
+            assert_eq!((error.exit_status(), error.code().unwrap().0), (1, "E0314"));
             let RunError::Differs(comparison) = error else { unreachable!() };
             *comparison
         }

@@ -5,7 +5,7 @@
 //!     ─run::run→ Summary, and the files it saved
 //! ```
 //!
-//! [`run::run`] does all of it from the manifest on. A program that wants no devices stops earlier: parsing, resolving and
+//! [`run::run`] does all of it from the manifest on, and [`compare::compare`] does it on two backends at once. A program that wants no devices stops earlier: parsing, resolving and
 //! verifying need none.
 //!
 //! # In a program of your own

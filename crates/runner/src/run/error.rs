@@ -152,6 +152,7 @@ mod tests {
             (failed.into(), 1),
             (GroupError::Interrupted { during: Moment::Setup, report: Box::default() }.into(), 130),
             (GroupError::Aborted(String::new()).into(), 1),
+            (RunError::Side { side: "cuda", error: Box::new(RunError::Environment(String::new())) }, 4),
             (FileError::NoName { file: "out/".into() }.into(), 1),
         ] {
             assert_eq!(error.exit_status(), status, "{error:?}");
