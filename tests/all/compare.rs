@@ -48,8 +48,11 @@ fn found(result: Result<Comparison, RunError>) -> Comparison {
     }
 }
 
-/// The one difference: the phase, the step, the rank, the task, and the element.
-fn only(comparison: &Comparison) -> (&Difference, (Phase, u64, u32, &str, &str, &[u64])) {
+/// The phase, the step, the rank, the task, the buffer, the element.
+type Place<'a> = (Phase, u64, u32, &'a str, &'a str, &'a [u64]);
+
+/// The one difference, and its place.
+fn only(comparison: &Comparison) -> (&Difference, Place<'_>) {
     let [difference] = comparison.differences.as_slice() else { panic!("{comparison:#?}") };
     let at = &difference.first;
     (difference, (at.phase, at.step, at.rank, &at.task, &at.buffer, &at.index))
