@@ -315,6 +315,11 @@ impl ExecutionPlan {
         }
     }
 
+    /// Waits until nothing is queued, whatever came of it.
+    pub(crate) fn drain(&mut self) {
+        let _ = self.stream.wait(None);
+    }
+
     /// Finds the task of a failure that a wait told: the one whose work says that it went wrong, or else the one that the
     /// stream had come to.
     fn blame(&mut self, phase: Phase, error: DeviceError) -> TaskError {

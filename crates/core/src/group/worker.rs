@@ -28,6 +28,7 @@ pub(super) fn run(shared: &Arc<Shared>, place: usize) {
             Command::Run(phase) => {
                 let result =
                     catch_unwind(AssertUnwindSafe(|| run_phase(shared, place, plan.as_mut(), phase)));
+                let ended = matches!(result, Ok(Ok(())));
                 let failure = match result {
                     Ok(Ok(())) => None,
                     Ok(Err(TaskError { error: DeviceError::Aborted, .. })) if shared.aborted.is_aborted() => {
@@ -46,6 +47,10 @@ pub(super) fn run(shared: &Arc<Shared>, place: usize) {
                 };
                 if let Some(failure) = failure {
                     shared.fail(place, failure);
+                }
+                if !ended {
+                    // What is still queued uses memory that whoever sees this rank arrive may free.
+                    let _ = catch_unwind(AssertUnwindSafe(|| plan.as_mut().map(ExecutionPlan::drain)));
                 }
             }
         }
