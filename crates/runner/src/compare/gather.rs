@@ -22,20 +22,17 @@ impl<'a> Place<'a> {
     /// Of each dtype, how well the sides agree on all ranks.
     pub(super) fn agreement(&self, sides: &Sides) -> Vec<Agreement> {
         let of_dtype = |&dtype: &DType| {
-            let (mut elements, mut greatest): (u64, Option<(u32, Found)>) = (0, None);
+            let (mut elements, mut share, mut greatest) = (0, 0.0, None);
             for rank in 0..self.job.world.size() {
-                sides.of(rank, |findings| {
-                    for one in findings.agreement.iter().filter(|one| one.dtype == dtype) {
-                        elements += one.elements;
-                        let share = greatest.as_ref().map_or(0.0, |(_, found)| found.apart.share());
-                        if let Some(found) = one.greatest.as_ref().filter(|found| found.apart.share() > share)
-                        {
-                            greatest = Some((rank, found.clone()));
-                        }
+                let Some(findings) = sides.rank(rank) else { continue };
+                for one in findings.agreement.iter().filter(|one| one.dtype == dtype) {
+                    elements += one.elements;
+                    if one.share() > share {
+                        share = one.share();
+                        greatest = one.greatest.as_ref().map(|found| self.deviation(rank, found));
                     }
-                });
+                }
             }
-            let greatest = greatest.map(|(rank, found)| self.deviation(rank, &found));
             (elements > 0).then_some(Agreement { dtype, elements, greatest })
         };
         DType::ALL.iter().filter_map(of_dtype).collect()
@@ -48,23 +45,21 @@ impl<'a> Place<'a> {
     pub(super) fn differences(&self, sides: &Sides, each: bool) -> Vec<Difference> {
         let mut found = Vec::new();
         for rank in 0..self.job.world.size() {
-            sides.of(rank, |findings| {
-                for task in findings.tasks.iter().flatten() {
-                    let Some(first) = &task.first else { continue };
-                    let at = &first.at;
-                    let graph = &self.job.graphs[rank as usize];
-                    let span = graph.tasks(at.phase).get(at.task).and_then(|node| node.origin.span);
-                    let depth = self.depths[at.phase as usize][rank as usize].get(at.task).copied();
-                    let order = (at.phase as u8, at.step, depth, span.map(|span| span.start), rank);
-                    let difference = Difference {
-                        first: self.deviation(rank, at),
-                        differing: first.differing,
-                        written: first.written,
-                        times: task.times,
-                    };
-                    found.push((order, difference));
-                }
-            });
+            let Some(findings) = sides.rank(rank) else { continue };
+            for task in findings.tasks.iter().flatten() {
+                let Some(first) = &task.first else { continue };
+                let (at, graph) = (&first.at, &self.job.graphs[rank as usize]);
+                let span = graph.tasks(at.phase).get(at.task).and_then(|node| node.origin.span);
+                let depth = self.depths[at.phase as usize][rank as usize].get(at.task).copied();
+                let order = (at.phase as u8, at.step, depth, span.map(|span| span.start), rank);
+                let difference = Difference {
+                    first: self.deviation(rank, at),
+                    differing: first.differing,
+                    written: first.written,
+                    times: task.times,
+                };
+                found.push((order, difference));
+            }
         }
         found.sort_by_key(|(order, _)| *order);
         let mut differences: Vec<Difference> = Vec::new();
@@ -92,11 +87,11 @@ impl<'a> Place<'a> {
             task: node.map(|node| node.origin.name.clone()).unwrap_or_default(),
             buffer: decl.map(|decl| decl.name.to_string()).unwrap_or_default(),
             dtype: found.range.dtype,
-            index: decl.map(|decl| index(decl, found.range.offset + found.element)).unwrap_or_default(),
-            host: found.host,
-            other: found.other,
-            distance: found.apart.distance,
-            allowed: found.apart.allowed,
+            index: decl.map(|decl| index(decl, found.range.offset + found.pair.element)).unwrap_or_default(),
+            host: found.pair.host,
+            other: found.pair.other,
+            distance: found.pair.apart.distance,
+            allowed: found.pair.apart.allowed,
         }
     }
 }

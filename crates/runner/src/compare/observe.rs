@@ -3,11 +3,11 @@
 //! The host runs a step, then the other side does. What the host wrote in it waits in between, so that a rank needs as much
 //! memory as its tasks of one step write; the next step takes the same memory.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use squall_core::element::Exact;
 use squall_core::{
-    BufferRange, DType, DeviceError, Element as _, Observer, TaskGraph, Written, with_element,
+    BufferRange, DType, DeviceError, Element as _, Observer, Phase, TaskGraph, Written, with_element,
 };
 
 use super::tolerance::{Apart, Tolerances};
@@ -52,13 +52,19 @@ pub(super) struct DTypeFindings {
     pub(super) greatest: Option<Found>,
 }
 
-/// An element in which the sides are apart.
+/// An element in which the sides are apart, and where it was written.
 #[derive(Clone)]
 pub(super) struct Found {
-    pub(super) phase: squall_core::Phase,
+    pub(super) phase: Phase,
     pub(super) step: u64,
     pub(super) task: usize,
     pub(super) range: BufferRange,
+    pub(super) pair: Pair,
+}
+
+/// An element of a range, on both sides.
+#[derive(Clone, Copy)]
+pub(super) struct Pair {
     /// Its index in the range.
     pub(super) element: u64,
     pub(super) host: Exact,
@@ -66,10 +72,17 @@ pub(super) struct Found {
     pub(super) apart: Apart,
 }
 
+impl DTypeFindings {
+    /// The greatest part of what is allowed that was used up.
+    pub(super) fn share(&self) -> f64 {
+        self.greatest.as_ref().map_or(0.0, |found| found.pair.apart.share())
+    }
+}
+
 impl Sides {
     pub(super) fn new(graphs: &[TaskGraph], tolerances: Tolerances, each: bool) -> Arc<Sides> {
         let findings = |graph: &TaskGraph| {
-            let tasks = squall_core::Phase::ALL.map(|phase| {
+            let tasks = Phase::ALL.map(|phase| {
                 let tasks = graph.tasks(phase).iter();
                 tasks
                     .map(|node| TaskFindings {
@@ -83,17 +96,16 @@ impl Sides {
         Arc::new(Sides { tolerances, each, ranks: graphs.iter().map(findings).collect() })
     }
 
-    /// Works on what was found on a rank.
-    pub(super) fn of<R>(&self, rank: u32, work: impl FnOnce(&mut Findings) -> R) -> Option<R> {
-        let rank = self.ranks.get(rank as usize)?;
-        Some(work(&mut rank.lock().unwrap_or_else(PoisonError::into_inner)))
+    /// What was found on a rank.
+    pub(super) fn rank(&self, rank: u32) -> Option<MutexGuard<'_, Findings>> {
+        let findings = self.ranks.get(rank as usize)?;
+        Some(findings.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Whether a task differed on any rank.
     pub(super) fn differ(&self) -> bool {
-        let differs =
-            |findings: &mut Findings| findings.tasks.iter().flatten().any(|task| task.first.is_some());
-        (0..self.ranks.len() as u32).any(|rank| self.of(rank, differs).unwrap_or(false))
+        let mut ranks = (0..self.ranks.len() as u32).filter_map(|rank| self.rank(rank));
+        ranks.any(|findings| findings.tasks.iter().flatten().any(|task| task.first.is_some()))
     }
 }
 
@@ -102,21 +114,17 @@ pub(super) struct Record(pub(super) Arc<Sides>);
 
 impl Observer for Record {
     fn written(&self, written: &Written<'_>, bytes: &mut [u8]) -> Result<bool, DeviceError> {
-        self.0
-            .of(written.rank, |findings| match findings.recorded(written) {
-                Some(kept) => {
-                    kept.clear();
-                    kept.try_reserve_exact(bytes.len()).map_err(|error| DeviceError::OutOfMemory {
-                        device: "the host".to_string(),
-                        bytes: bytes.len() as u64,
-                        message: error.to_string(),
-                    })?;
-                    kept.extend_from_slice(bytes);
-                    Ok(false)
-                }
-                None => Ok(false),
-            })
-            .unwrap_or(Ok(false))
+        let mut findings = self.0.rank(written.rank);
+        if let Some(kept) = findings.as_mut().and_then(|findings| findings.recorded(written)) {
+            kept.clear();
+            kept.try_reserve_exact(bytes.len()).map_err(|error| DeviceError::OutOfMemory {
+                device: "the host".to_string(),
+                bytes: bytes.len() as u64,
+                message: error.to_string(),
+            })?;
+            kept.extend_from_slice(bytes);
+        }
+        Ok(false)
     }
 }
 
@@ -125,29 +133,20 @@ pub(super) struct Judge(pub(super) Arc<Sides>);
 
 impl Observer for Judge {
     fn written(&self, written: &Written<'_>, bytes: &mut [u8]) -> Result<bool, DeviceError> {
-        let Sides { tolerances, each, .. } = &*self.0;
-        self.0
-            .of(written.rank, |findings| {
-                let kept = findings.recorded(written).map(std::mem::take).unwrap_or_default();
-                if kept.len() != bytes.len() {
-                    // Both sides were looked at before they ran: their tasks write the same ranges.
-                    let text = "the host wrote nothing to compare it with".to_string();
-                    return Err(DeviceError::Failed(text));
-                }
-                let differs = findings.judge(written, &kept, bytes, tolerances);
-                let give = *each && kept != bytes;
-                if give {
-                    bytes.copy_from_slice(&kept);
-                }
-                if let Some(place) = findings.recorded(written) {
-                    *place = kept; // for its memory
-                }
-                if differs {
-                    findings.count(written);
-                }
-                Ok(give)
-            })
-            .unwrap_or(Ok(false))
+        // Both sides were looked at before they ran: their tasks write the same ranges.
+        let nothing = || DeviceError::Failed("the host wrote nothing to compare it with".to_string());
+        let mut findings = self.0.rank(written.rank).ok_or_else(nothing)?;
+        let host = findings.recorded(written).map(std::mem::take);
+        let host = host.filter(|host| host.len() == bytes.len()).ok_or_else(nothing)?;
+        findings.judge(written, &host, bytes, &self.0.tolerances);
+        let give = self.0.each && *host != *bytes;
+        if give {
+            bytes.copy_from_slice(&host);
+        }
+        if let Some(kept) = findings.recorded(written) {
+            *kept = host; // for the memory
+        }
+        Ok(give)
     }
 }
 
@@ -160,48 +159,31 @@ impl Findings {
         self.task(written)?.recorded.get_mut(written.index)
     }
 
-    /// Compares a range; returns whether it differs.
-    fn judge(&mut self, written: &Written<'_>, host: &[u8], other: &[u8], tolerances: &Tolerances) -> bool {
-        let dtype = written.range.dtype;
+    /// Compares a range.
+    fn judge(&mut self, written: &Written<'_>, host: &[u8], other: &[u8], tolerances: &Tolerances) {
+        let Written { phase, step, task, range, .. } = *written;
+        let dtype = range.dtype;
         let compared = with_element!(dtype, T => {
             let size = size_of::<T>();
             let value = |bytes: &[u8]| bytemuck::pod_read_unaligned::<T>(bytes).to_exact();
+            let pairs = (0..).zip(host.chunks_exact(size).zip(other.chunks_exact(size)));
             // Equal bytes are equal elements, which most are.
-            let apart = host.chunks_exact(size).zip(other.chunks_exact(size)).enumerate().filter(|(_, (a, b))| a != b);
-            Compared::of(dtype, tolerances, apart.map(|(index, (a, b))| (index as u64, value(a), value(b))))
+            let unequal = pairs.filter(|(_, (host, other))| host != other);
+            Compared::of(dtype, tolerances, unequal.map(|(element, (host, other))| (element, value(host), value(other))))
         });
-        let found = |one: One| Found {
-            phase: written.phase,
-            step: written.step,
-            task: written.task,
-            range: written.range.clone(),
-            element: one.element,
-            host: one.host,
-            other: one.other,
-            apart: one.apart,
-        };
+        let found = |pair| Found { phase, step, task, range: range.clone(), pair };
         let agreement = self.agreement(dtype);
-        agreement.elements += written.range.len();
-        if let Some(one) = compared.greatest
-            && agreement.greatest.as_ref().is_none_or(|greatest| greatest.apart.share() < one.apart.share())
+        agreement.elements += range.len();
+        if let Some(pair) = compared.greatest
+            && agreement.share() < pair.apart.share()
         {
-            agreement.greatest = Some(found(one));
+            agreement.greatest = Some(found(pair));
         }
-        let (differing, written_len) = (compared.differing, written.range.len());
-        let differs = compared.first.is_some();
-        if let (Some(one), Some(task)) = (compared.first, self.task(written)) {
-            let at = found(one);
-            task.first.get_or_insert(FoundDifference { at, differing, written: written_len });
-        }
-        differs
-    }
-
-    /// Counts that a task differed in a step, once if in several ranges.
-    fn count(&mut self, written: &Written<'_>) {
-        if let Some(task) = self.task(written)
-            && task.last.replace(written.step) != Some(written.step)
-        {
-            task.times += 1;
+        if let (Some(pair), Some(task)) = (compared.first, self.task(written)) {
+            let (differing, written) = (compared.differing, range.len());
+            task.first.get_or_insert(FoundDifference { at: found(pair), differing, written });
+            // Once in a step, also if in several ranges.
+            task.times += u64::from(task.last.replace(step) != Some(step));
         }
     }
 
@@ -218,16 +200,8 @@ impl Findings {
 #[derive(Default)]
 struct Compared {
     differing: u64,
-    first: Option<One>,
-    greatest: Option<One>,
-}
-
-#[derive(Clone, Copy)]
-struct One {
-    element: u64,
-    host: Exact,
-    other: Exact,
-    apart: Apart,
+    first: Option<Pair>,
+    greatest: Option<Pair>,
 }
 
 impl Compared {
@@ -239,13 +213,13 @@ impl Compared {
         let mut compared = Compared::default();
         for (element, host, other) in pairs {
             let apart = tolerances.judge(dtype, host, other);
-            let one = One { element, host, other, apart };
+            let pair = Pair { element, host, other, apart };
             if apart.share() > compared.greatest.map_or(0.0, |greatest| greatest.apart.share()) {
-                compared.greatest = Some(one);
+                compared.greatest = Some(pair);
             }
             if apart.is_too_far() {
                 compared.differing += 1;
-                compared.first.get_or_insert(one);
+                compared.first.get_or_insert(pair);
             }
         }
         compared
