@@ -1,9 +1,9 @@
 //! Arithmetic, element by element.
 
-use squall_core::{Cover, HostCall, KernelDef, ParamDef, Type, with_element};
+use squall_core::{Cover, CudaSource, HostCall, KernelDef, ParamDef, Type, with_element};
 
 use crate::check::{ANY, FLOAT, same_len};
-use crate::example;
+use crate::{cuda_text, example};
 use crate::map::{map, reached, zip};
 use crate::numeric::{Arithmetic, Number, with_float};
 
@@ -68,6 +68,7 @@ pub static ADD: KernelDef = KernelDef {
     summary: "out[i] = a[i] + b[i]; integers wrap",
     example: binary_example!("add"),
     host: Some(&add),
+    cuda: Some(CudaSource::new(cuda_text!("add.cu"), "add").looping()),
     ..BINARY
 };
 

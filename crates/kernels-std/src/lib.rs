@@ -77,3 +77,18 @@ macro_rules! example {
     };
 }
 use example;
+
+/// The text of a kernel's CUDA form: the file of that name in `cuda/`, after what all of them share.
+macro_rules! cuda_text {
+    ($file:literal) => {
+        concat!(
+            "#line 1 \"common.cuh\"\n",
+            include_str!("cuda/common.cuh"),
+            "#line 1 \"",
+            $file,
+            "\"\n",
+            include_str!(concat!("cuda/", $file)),
+        )
+    };
+}
+use cuda_text;
