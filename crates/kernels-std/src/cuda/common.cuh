@@ -16,6 +16,21 @@ template <class T> __device__ inline T plus(T a, T b) { return (T)((wrapping<T>)
 template <class T> __device__ inline T minus(T a, T b) { return (T)((wrapping<T>)a - (wrapping<T>)b); }
 template <class T> __device__ inline T times(T a, T b) { return (T)((wrapping<T>)a * (wrapping<T>)b); }
 
+// A divisor known before the loop, not 0. Dividing a number below 2^32 by one is a product and a shift.
+struct Divisor {
+    u64 by;
+    u32 factor, shift;
+    Divisor() = default;
+    // With 2^shift the least power of two that is not below `by`, (2^32 + factor) / 2^(32 + shift) exceeds 1 / by by so little
+    // that no quotient changes.
+    __device__ explicit Divisor(u64 by) : by(by), shift(by > 1 ? 32 - __clz((u32)by - 1) : 0) {
+        factor = (u32)(((((u64)1 << shift) - by) << 32) / by + 1);
+    }
+    // For a divisor below 2^32.
+    __device__ u32 quotient(u32 n) const { return (u32)(((u64)__umulhi(n, factor) + n) >> shift); }
+    __device__ u64 quotient(u64 n) const { return n / by; }
+};
+
 // How many of `len` elements this thread's row of the launch works on: those that have a thread on axis x, and none on the
 // rows beyond the first, for kernels that cover axis x alone.
 __device__ inline u64 reached(u64 len, const squall::Launch &launch) {
