@@ -45,36 +45,36 @@ template <class T, u32 n> struct alignas(n * sizeof(T)) Lanes { T lane[n]; };
 template <u32 n, class T> __device__ inline u64 lead(const T *p) { return (0 - (u64)p / sizeof(T)) % n; }
 
 // What a thread loads before it stores anything, so that its loads are under way together: so many, a launch's width apart.
-constexpr u32 BATCH = 4;
-template <class P> struct Batch { P at[BATCH]; };
+// Fewer of many lanes, which take a register each.
+template <u32 lanes> constexpr u32 deep = lanes > 4 ? 2 : 4;
+template <class T, u32 lanes> struct Batch { Lanes<T, lanes> at[deep<lanes>]; };
 
-template <class P> __device__ inline Batch<P> load_batch(u64 i, u64 n, const P *src) {
-    Batch<P> batch;
+template <u32 lanes, class T> __device__ inline Batch<T, lanes> load_batch(u64 i, u64 n, const T *src) {
+    Batch<T, lanes> batch;
 #pragma unroll
-    for (u32 k = 0; k < BATCH; ++k)
-        if (i + k * squall::stride() < n) batch.at[k] = src[i + k * squall::stride()];
+    for (u32 k = 0; k < deep<lanes>; ++k)
+        if (i + k * squall::stride() < n) batch.at[k] = ((const Lanes<T, lanes> *)src)[i + k * squall::stride()];
     return batch;
 }
 
 template <u32 lanes, class F, class D, class... S>
-__device__ inline void store_batch(u64 first, u64 i, u64 n, F f, Lanes<D, lanes> *dst, const Batch<Lanes<S, lanes>> &...src) {
+__device__ inline void store_batch(u64 first, u64 i, u64 n, F f, D *dst, const Batch<S, lanes> &...src) {
 #pragma unroll
-    for (u32 k = 0; k < BATCH; ++k) {
+    for (u32 k = 0; k < deep<lanes>; ++k) {
         u64 at = i + k * squall::stride();
         if (at >= n) break;
         Lanes<D, lanes> out;
 #pragma unroll
         for (u32 lane = 0; lane < lanes; ++lane) out.lane[lane] = f(first + at * lanes + lane, src.at[k].lane[lane]...);
-        dst[at] = out;
+        ((Lanes<D, lanes> *)dst)[at] = out;
     }
 }
 
 // `each` over `n` times `lanes` elements from `first` on.
 template <u32 lanes, class F, class D, class... S>
 __device__ inline void each_lanes(u64 first, u64 n, F f, D *dst, const S *...src) {
-    for (u64 i = squall::x(); i < n; i += BATCH * squall::stride())
-        store_batch<lanes, F, D, S...>(first, i, n, f, (Lanes<D, lanes> *)(dst + first),
-                                       load_batch(i, n, (const Lanes<S, lanes> *)(src + first))...);
+    for (u64 i = squall::x(); i < n; i += deep<lanes> * squall::stride())
+        store_batch<lanes>(first, i, n, f, dst + first, load_batch<lanes>(i, n, src + first)...);
 }
 
 // `dst[i] = f(i, src[i]...)` for all i below `n`, shared among the threads on axis x. A source may be `dst` itself. Sixteen

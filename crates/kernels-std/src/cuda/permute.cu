@@ -107,24 +107,42 @@ __device__ inline void turn_tiles(const Plan &plan, dst_t *dst, const src_t *src
 // Where in `src` the element is that belongs to `dst[i]`; both counted as the plan counts.
 template <class I> __device__ inline u64 source(const Plan &plan, I i) {
     u64 at = 0;
-    for (u32 axis = 0; axis < plan.axes; ++axis) {
-        I next = axis + 1 < plan.axes ? plan.parts[axis].quotient(i) : 0;
+#pragma unroll 1
+    for (u32 axis = 0; axis + 1 < plan.axes; ++axis) {
+        I next = plan.parts[axis].quotient(i);
         at += (u64)(i - next * (I)plan.len[axis]) * plan.step[axis];
         i = next;
     }
-    return at;
+    return at + i * plan.step[plan.axes - 1];
 }
 
-// Each thread fetches the elements of `dst` that are its own.
+// Each thread fetches the elements of `dst` that are its own, several at a time.
+template <class I, class T> __device__ inline void fetch(const Plan &plan, u64 n, T *dst, const T *src) {
+    constexpr u32 deep = 4;
+    for (u64 i = squall::x(); i < n; i += deep * squall::stride()) {
+        T held[deep];
+#pragma unroll
+        for (u32 k = 0; k < deep; ++k) {
+            u64 at = i + k * squall::stride();
+            if (at < n) held[k] = src[source<I>(plan, (I)at)];
+        }
+#pragma unroll
+        for (u32 k = 0; k < deep; ++k) {
+            u64 at = i + k * squall::stride();
+            if (at < n) dst[at] = held[k];
+        }
+    }
+}
+
 template <class I> __device__ inline void gather(const Plan &plan, u64 n, dst_t *dst, const src_t *src) {
-    if (!plan.wide) return standard::each(n, [&](u64 i) { return src[source<I>(plan, (I)i)]; }, dst);
-    standard::each(n / WIDE, [&](u64 i) { return ((const Wide *)src)[source<I>(plan, (I)i)]; }, (Wide *)dst);
+    if (!plan.wide) return fetch<I>(plan, n, dst, src);
+    fetch<I>(plan, n / WIDE, (Wide *)dst, (const Wide *)src);
     for (u64 i = n - n % WIDE + squall::x(); i < n; i += squall::stride())
         dst[i] = src[source<I>(plan, (I)(i / WIDE)) * WIDE + i % WIDE];
 }
 
-__device__ void permute(squall::Buffer<src_t> src, squall::Buffer<dst_t> dst, squall::List order, squall::List dims,
-                        const squall::Launch &launch) {
+__device__ void permute(squall::Buffer<src_t> src, squall::Buffer<dst_t> dst, const squall::List &order,
+                        const squall::List &dims, const squall::Launch &launch) {
     __shared__ Plan plan;
     if (dst.len == 0) return;
     if ((threadIdx.x | threadIdx.y | threadIdx.z) == 0) {
