@@ -1,11 +1,11 @@
 //! Arithmetic, element by element.
 
-use squall_core::{Cover, HostCall, KernelDef, ParamDef, Type, with_element};
+use squall_core::{Cover, CudaSource, HostCall, KernelDef, ParamDef, Type, with_element};
 
 use crate::check::{ANY, FLOAT, same_len};
-use crate::example;
 use crate::map::{map, reached, zip};
 use crate::numeric::{Arithmetic, Number, with_float};
+use crate::{cuda_text, example};
 
 /// What `add`, `sub`, `mul` and `div` share.
 const BINARY: KernelDef = KernelDef {
@@ -68,6 +68,7 @@ pub static ADD: KernelDef = KernelDef {
     summary: "out[i] = a[i] + b[i]; integers wrap",
     example: binary_example!("add"),
     host: Some(&add),
+    cuda: Some(CudaSource::new(cuda_text!("add.cu"), "add").looping()),
     ..BINARY
 };
 
@@ -81,6 +82,7 @@ pub static SUB: KernelDef = KernelDef {
     summary: "out[i] = a[i] - b[i]; integers wrap",
     example: binary_example!("sub"),
     host: Some(&sub),
+    cuda: Some(CudaSource::new(cuda_text!("sub.cu"), "sub").looping()),
     ..BINARY
 };
 
@@ -94,6 +96,7 @@ pub static MUL: KernelDef = KernelDef {
     summary: "out[i] = a[i] * b[i]; integers wrap",
     example: binary_example!("mul"),
     host: Some(&mul),
+    cuda: Some(CudaSource::new(cuda_text!("mul.cu"), "mul").looping()),
     ..BINARY
 };
 
@@ -102,12 +105,18 @@ fn mul(call: &HostCall<'_>) -> Result<(), String> {
 }
 
 /// `out[i] = a[i] / b[i]`. The quotient of integers is cut toward zero, and the least integer over -1 wraps to
-/// itself; an integer over zero fails the rank before anything is written.
+/// itself; an integer over zero fails the rank. The host then has written nothing; a CUDA device has written all but the
+/// elements whose quotient does not exist, and names any one of them.
 pub static DIV: KernelDef = KernelDef {
     name: "div",
     summary: "out[i] = a[i] / b[i]; integers are cut toward zero, and an integer over zero is an error",
     example: binary_example!("div"),
     host: Some(&div),
+    cuda: Some(
+        CudaSource::new(cuda_text!("div.cu"), "div")
+            .looping()
+            .failing(&["division by zero: element {} of `b` is 0"]),
+    ),
     ..BINARY
 };
 
@@ -150,7 +159,7 @@ grid = { threads = 4, block = 32 }
 "#
     ),
     host: Some(&sqrt),
-    ..KernelDef::EMPTY
+    cuda: Some(CudaSource::new(cuda_text!("sqrt.cu"), "square_roots").looping()),
 };
 
 fn sqrt(call: &HostCall<'_>) -> Result<(), String> {
@@ -185,6 +194,7 @@ grid = { threads = 4, block = 32 }
 "#
     ),
     host: Some(&scale),
+    cuda: Some(CudaSource::new(cuda_text!("scale.cu"), "scale").looping()),
     ..KernelDef::EMPTY
 };
 
@@ -230,7 +240,7 @@ grid = { threads = 4, block = 32 }
 "#
     ),
     host: Some(&axpy),
-    ..KernelDef::EMPTY
+    cuda: Some(CudaSource::new(cuda_text!("axpy.cu"), "axpy").looping()),
 };
 
 fn axpy(call: &HostCall<'_>) -> Result<(), String> {

@@ -1,11 +1,11 @@
 //! Layers of a network and their gradients.
 
-use squall_core::{Cover, DType, HostCall, KernelDef, ParamDef, Type, with_element};
+use squall_core::{Cover, CudaSource, DType, HostCall, KernelDef, ParamDef, Type, with_element};
 
 use crate::check::{ANY, FLOAT, has_rows_like, same_len};
-use crate::example;
 use crate::map::{map, reached, zip};
 use crate::numeric::{Arithmetic, Number, with_float};
+use crate::{cuda_text, example};
 
 /// `dst[i] = max(src[i], 0)`; NaN stays NaN.
 pub static RELU: KernelDef = KernelDef {
@@ -38,7 +38,7 @@ grid = { threads = 4, block = 32 }
 "#
     ),
     host: Some(&relu),
-    ..KernelDef::EMPTY
+    cuda: Some(CudaSource::new(cuda_text!("relu.cu"), "relu").looping()),
 };
 
 fn relu(call: &HostCall<'_>) -> Result<(), String> {
@@ -85,7 +85,7 @@ grid = { threads = 4, block = 32 }
 "#
     ),
     host: Some(&relu_grad),
-    ..KernelDef::EMPTY
+    cuda: Some(CudaSource::new(cuda_text!("relu_grad.cu"), "relu_grad").looping()),
 };
 
 fn relu_grad(call: &HostCall<'_>) -> Result<(), String> {
@@ -127,6 +127,7 @@ grid = { threads = 6, block = 32 }
 "#
     ),
     host: Some(&bias_rows),
+    cuda: Some(CudaSource::new(cuda_text!("bias_rows.cu"), "bias_rows").looping()),
     ..KernelDef::EMPTY
 };
 
@@ -173,6 +174,7 @@ grid = { threads = 4, block = 32 }
 "#
     ),
     host: Some(&sgd),
+    cuda: Some(CudaSource::new(cuda_text!("sgd.cu"), "sgd").looping()),
     ..KernelDef::EMPTY
 };
 

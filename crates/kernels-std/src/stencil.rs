@@ -2,12 +2,12 @@
 
 use std::cell::Cell;
 
-use squall_core::{ArgError, Args, Cover, HostCall, KernelDef, ParamDef, Type};
+use squall_core::{ArgError, Args, Cover, CudaSource, HostCall, KernelDef, ParamDef, Type};
 
 use crate::check::FLOAT;
-use crate::example;
 use crate::map::copy;
 use crate::numeric::{Arithmetic, Number, with_float};
+use crate::{cuda_text, example};
 
 /// One step of the five-point stencil; the border is copied.
 pub static STENCIL5: KernelDef = KernelDef {
@@ -40,6 +40,7 @@ grid = { threads = [4, 3], block = [32, 8] }
 "#
     ),
     host: Some(&stencil5),
+    cuda: Some(CudaSource::new(cuda_text!("stencil5.cu"), "stencil5").looping()),
     ..KernelDef::EMPTY
 };
 
