@@ -188,7 +188,7 @@ impl Shared {
         drop(orders);
         if let Some(device) = self.devices.first() {
             // NCCL comes back to the thread's current device, which would otherwise be the first of the machine.
-            device.make_current();
+            let _ = device.make_current();
         }
         if self.api.group_start().is_ok() {
             for comm in comms {

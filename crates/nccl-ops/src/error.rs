@@ -49,6 +49,14 @@ pub enum NcclError {
         /// NCCL's last warning, which often tells the cause; empty if there was none.
         last: String,
     },
+    /// A rank's device failed before NCCL was asked.
+    #[error("rank {rank}: {error}")]
+    Device {
+        /// The rank, of the world.
+        rank: u32,
+        /// The device's error.
+        error: DeviceError,
+    },
     /// Not all ranks came in time.
     #[error(
         "{function} had not ended on rank {rank} when the deadline passed: not all of the {world} ranks came"
@@ -98,6 +106,7 @@ impl From<NcclError> for DeviceError {
             | NcclError::NoFunction { .. }
             | NcclError::SameDevice { .. } => DeviceError::Unsupported(error.to_string()),
             NcclError::Deadline { .. } => DeviceError::Deadline,
+            NcclError::Device { error, .. } => error,
             _ => DeviceError::Failed(error.to_string()),
         }
     }

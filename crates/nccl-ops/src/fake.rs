@@ -421,8 +421,9 @@ impl Device for TestDevice {
         none()
     }
 
-    fn make_current(&self) {
+    fn make_current(&self) -> Result<(), DeviceError> {
         CURRENT.with_borrow_mut(|current| current.clone_from(&self.0));
+        Ok(())
     }
 
     unsafe fn kernel(

@@ -167,7 +167,7 @@ fn an_error_that_shows_only_after_the_call_is_found() {
 fn the_callers_current_device_stays() {
     let fake = Fake::take();
     let (_, caller) = device(5);
-    caller.make_current();
+    caller.make_current().unwrap();
     drop(fake.connect(&World::new(2).unwrap(), &[]));
     assert_eq!(crate::fake::current(), "cuda:5");
 }
