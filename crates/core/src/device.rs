@@ -152,8 +152,7 @@ pub trait Work: Send {
     /// Puts the work on the stream.
     fn enqueue(&mut self, stream: &mut dyn Stream) -> Result<(), DeviceError>;
     /// What the work found wrong while it ran, in its own words, where that shows only after the fact. Asked by the rank's
-    /// thread after a wait on the stream has failed, to name the task; of captured work, the works that were captured
-    /// are asked.
+    /// thread after every wait that ends a run, of the works that ran; of captured work, the works that were captured.
     fn failure(&mut self) -> Option<String> {
         None
     }

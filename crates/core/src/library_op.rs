@@ -152,6 +152,10 @@ pub trait Library: Sync {
     /// Makes the communicators for all ranks of this process at once: one session a rank of `cx.local`, in its order.
     /// Called once a plan group, on one thread, before any rank prepares its ops.
     fn connect(&self, cx: &Connect<'_>) -> Result<Vec<Session>, DeviceError>;
+    /// What was found on this machine, a line each, for `squall doctor`.
+    fn findings(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// What a library finds when it connects.

@@ -286,12 +286,24 @@ impl ExecutionPlan {
         enqueue(works, stream, run, &mut self.at)
     }
 
-    /// Waits for all that was enqueued of a phase.
+    /// Waits for all that was enqueued of a phase, and asks its works how it went.
     pub(crate) fn end(&mut self, phase: Phase) -> Result<(), TaskError> {
         match self.stream.wait(None) {
-            Ok(()) => Ok(()),
+            Ok(()) => match self.told(phase) {
+                None => Ok(()),
+                Some((task, text)) => {
+                    let run = self.runs.wrapping_sub(1);
+                    Err(TaskError { task: Some(task), run, error: DeviceError::Failed(text) })
+                }
+            },
             Err(error) => Err(self.blame(phase, error)),
         }
+    }
+
+    /// The first task whose work says that it went wrong, and what.
+    fn told(&mut self, phase: Phase) -> Option<(usize, String)> {
+        let works = self.phases[phase as usize].iter_mut().enumerate();
+        works.into_iter().find_map(|(index, work)| Some((index, work.failure()?)))
     }
 
     /// Waits until nothing is queued, whatever came of it.
@@ -303,18 +315,17 @@ impl ExecutionPlan {
     /// stream had come to.
     fn blame(&mut self, phase: Phase, error: DeviceError) -> TaskError {
         let at = self.progress.read();
-        let works = &mut self.phases[phase as usize];
         // A stream may have passed work that went wrong: then it was in the last run, as far as anyone can tell.
         let passed = at.runs == self.runs;
         let run = if passed { self.runs.wrapping_sub(1) } else { at.runs };
         if error == DeviceError::Aborted {
             return TaskError { task: None, run, error };
         }
-        let told = works.iter_mut().enumerate().find_map(|(index, work)| Some((index, work.failure()?)));
-        match told {
+        match self.told(phase) {
             Some((index, text)) => TaskError { task: Some(index), run, error: DeviceError::Failed(text) },
             None => {
-                let task = Some(at.tasks as usize).filter(|&index| !passed && index < works.len());
+                let task = Some(at.tasks as usize)
+                    .filter(|&index| !passed && index < self.phases[phase as usize].len());
                 TaskError { task, run, error }
             }
         }

@@ -61,10 +61,10 @@ impl Backend for Cuda {
             // `count` tells why.
             Err(_) => 0,
         };
-        findings.push(match Nvrtc::get() {
-            Ok(nvrtc) => nvrtc.found(),
-            Err(missing) => missing.to_string(),
-        });
+        match Nvrtc::get() {
+            Ok(nvrtc) => findings.push(nvrtc.found()),
+            Err(missing) => findings.extend(missing.to_string().lines().map(str::to_string)),
+        }
         findings.extend(
             (0..devices)
                 .map(|ordinal| describe(ordinal).unwrap_or_else(|error| format!("cuda:{ordinal}: {error}"))),

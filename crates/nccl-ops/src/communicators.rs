@@ -265,7 +265,7 @@ impl Job<'_> {
     ) -> Result<(), NcclError> {
         self.api.group_start()?;
         let outcome = self.local.iter().enumerate().try_for_each(|(local, (rank, device))| {
-            device.make_current().map_err(|error| NcclError::Device { rank: *rank, error })?;
+            device.make_current()?;
             self.api.check(function, Some(*rank), call(local, *rank)?)
         });
         // Ended in any case: NCCL counts starts and ends, and forgets a group in which a call failed.

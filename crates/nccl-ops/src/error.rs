@@ -49,14 +49,6 @@ pub enum NcclError {
         /// NCCL's last warning, which often tells the cause; empty if there was none.
         last: String,
     },
-    /// A rank's device failed before NCCL was asked.
-    #[error("rank {rank}: {error}")]
-    Device {
-        /// The rank, of the world.
-        rank: u32,
-        /// The device's error.
-        error: DeviceError,
-    },
     /// Not all ranks came in time.
     #[error(
         "{function} had not ended on rank {rank} when the deadline passed: not all of the {world} ranks came"
@@ -85,6 +77,9 @@ pub enum NcclError {
     /// A text that is no unique id.
     #[error("this is no unique id of NCCL, which is 128 bytes in Base64: {0}")]
     UniqueId(String),
+    /// A rank's device could not be used.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// The thread that closes communicators could not be had.
     #[error("no thread to close communicators: {0}")]
     Thread(String),
@@ -106,7 +101,7 @@ impl From<NcclError> for DeviceError {
             | NcclError::NoFunction { .. }
             | NcclError::SameDevice { .. } => DeviceError::Unsupported(error.to_string()),
             NcclError::Deadline { .. } => DeviceError::Deadline,
-            NcclError::Device { error, .. } => error,
+            NcclError::Device(error) => error,
             _ => DeviceError::Failed(error.to_string()),
         }
     }

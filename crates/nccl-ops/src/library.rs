@@ -30,6 +30,10 @@ impl Library for NcclLibrary {
         check_ranks(cx.world.size(), cx.local)?;
         Ok(connect(Api::get()?, cx)?.into_sessions())
     }
+
+    fn findings(&self) -> Vec<String> {
+        crate::findings::findings()
+    }
 }
 
 /// [`Library::connect`] with a given NCCL.
