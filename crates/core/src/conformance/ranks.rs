@@ -267,8 +267,8 @@ impl Rank<'_> {
             .map_err(|error| format!("prepare {}: {error}", first.name()))
     }
 
-    /// Enqueues work and waits until it is done. Work that was aborted may leave its stream as if it had been done; it counts as
-    /// aborted.
+    /// Enqueues work and waits until it is done. Where all ranks have been aborted meanwhile, it was not, whatever the
+    /// stream says.
     pub fn run(&mut self, work: &mut dyn Work) -> Result<(), DeviceError> {
         work.enqueue(&mut *self.stream)?;
         self.finish()?;

@@ -139,7 +139,7 @@ fn hanging(task: u64, turn: u64, reached: Flag) -> impl Fn(u64, u64) -> Act + Se
 
 /// Runs into a hang in `b` of step 3, and looks at what is said of it.
 fn hangs(capture: bool) {
-    let (limit, each) = (800 * MS, 250 * MS);
+    let (limit, each) = (1200 * MS, 60 * MS);
     let mut group = group(limited(limit).capture(capture), move |task, turn| match (task, turn) {
         (1, 3) => Act::Hang,
         (0, _) => Act::Take(each),
@@ -149,10 +149,10 @@ fn hangs(capture: bool) {
     let start = Instant::now();
     let error = group.execute_many(6).unwrap_err();
     let took = start.elapsed();
-    let said = "step 3 took longer than 800ms: rank 0 waited in `b` (last finished `a`, after 3 steps)";
+    let said = "step 3 took longer than 1.2s: rank 0 waited in `b` (last finished `a`, after 3 steps)";
     assert_eq!(error.to_string(), said);
     assert!(took >= 3 * each + limit, "step 3 has a time of its own: {took:?}");
-    assert!(took < 3 * each + 2 * limit, "and no more than its own: {took:?}");
+    assert!(took < 3 * each + limit * 3 / 2, "and no more than its own: {took:?}");
     // The abort let the stream pass all six.
     assert_eq!(handle.steps_done(), 3);
     assert_eq!(group.execute(), Err(GroupError::Aborted(said.to_string())));
@@ -301,7 +301,7 @@ fn a_wait_that_ends_well_after_an_abort_is_no_success() {
         stopper.join().unwrap();
         let GroupError::Interrupted { during: Moment::Step(2), report } = &error else { panic!("{error}") };
         assert_eq!((report.ranks[0].steps, report.leak), (2, None));
-        assert_eq!(report.ranks[0].running.as_deref(), Some("b"));
+        assert_eq!(report.ranks[0].finished.as_deref(), Some("a"), "in step 2, which it was in");
         assert_eq!((group.interrupt_handle().steps_done(), group.step_times()), (2, times));
         assert!(group.execute().is_err());
     }
