@@ -90,8 +90,8 @@ pub(crate) fn ten_aborts(target: &Target<'static>) -> Outcome {
     level.reached()
 }
 
-/// Rank 0 waits for the other in vain until a deadline, aborts, and is released.
-fn aborted(rank: &mut Rank<'_>, hang: Hang) -> Outcome {
+/// Rank 0 waits for the other in vain until a deadline, aborts, and is released. The buffer is to be held until both have left.
+fn aborted(rank: &mut Rank<'_>, hang: Hang) -> Result<Buffer, String> {
     let buffer = rank.upload(&vec![0; 4 << 20])?;
     let recv = Op::new("recv").buffer("buffer", buffer.whole(DType::I32)).rank("peer", 1 - rank.rank);
     let op = if matches!(hang, Hang::Receive) { recv } else { sum(&buffer) };
@@ -118,7 +118,8 @@ fn aborted(rank: &mut Rank<'_>, hang: Hang) -> Outcome {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-    expect("a later call", work.enqueue(&mut *rank.stream), Err(DeviceError::Aborted))
+    expect("a later call", work.enqueue(&mut *rank.stream), Err(DeviceError::Aborted))?;
+    Ok(buffer)
 }
 
 fn soon(millis: u64) -> Instant {
