@@ -34,11 +34,16 @@ template <u32 SIDE, u32 PACKS, class T, bool deep_a, bool deep_b> struct Tiles {
 
     // Brings `DEPTH` terms of `width` lanes to shared memory; zeros stand for what the factor has not.
     template <bool deep> static __device__ void bring(Slice<S> &slice, const Factor<T, deep> &from, u64 lane, u64 term) {
+        constexpr u32 team = SIDE * SIDE, lanes_apart = deep ? team / DEPTH : 0, terms_apart = deep ? 0 : team / width;
+        u32 x = deep ? rank() / DEPTH : rank() % width, y = deep ? rank() % DEPTH : rank() / width;
+        u64 lanes_left = from.lanes - squall::least(from.lanes, lane + x);
+        u64 terms_left = from.depth - squall::least(from.depth, term + y);
+        u64 at = deep ? (lane + x) * from.depth + term + y : (term + y) * from.lanes + lane + x;
+        u64 apart = deep ? lanes_apart * from.depth : terms_apart * from.lanes;
 #pragma unroll
-        for (u32 k = 0; k < width * DEPTH / (SIDE * SIDE); ++k) {
-            u32 i = k * SIDE * SIDE + rank(), x = deep ? i / DEPTH : i % width, y = deep ? i % DEPTH : i / width;
-            bool inside = lane + x < from.lanes && term + y < from.depth;
-            ((S *)slice[y])[x] = inside ? from.at(lane + x, term + y) : 0;
+        for (u32 k = 0; k < width * DEPTH / team; ++k, at += apart) {
+            bool inside = k * lanes_apart < lanes_left && k * terms_apart < terms_left;
+            ((S *)slice[y + k * terms_apart])[x + k * lanes_apart] = inside ? (S)from.data[at] : 0;
         }
     }
 
