@@ -38,5 +38,7 @@ fn backends_and_kernels_depend_on_core_alone() {
     for package in ["squall-host-backend", "squall-kernels-std"] {
         assert_eq!(siblings[package], ["squall-core"], "{package}");
     }
+    assert_eq!(siblings["squall-dylib"], Vec::<&str>::new());
+    assert_eq!(siblings["squall-nccl-ops"], ["squall-core", "squall-dylib"]);
     assert!(siblings["squall-runner"].len() >= 3, "{:?}", siblings["squall-runner"]);
 }

@@ -5,7 +5,6 @@
 //!
 //! 1. [`Memory`]: zeroed, aligned, freed on drop.
 //! 2. [`Progress`], how far a stream has come, and [`Stream`]: copies and marks in order. [`AtomicU64`] is a `Progress`.
-//!    Enqueuing may return before the work is done, or after: the plan group learns from the progress which of both it was.
 //! 3. [`Device`]: makes memory, streams, and of a kernel and its arguments a [`Work`], the one thing that a step enqueues.
 //! 4. [`Backend`]: the kind, how many devices there are, opening one. Registered with [`crate::register_backend!`].
 //! 5. [`Library`](crate::Library): the communicators of all ranks, made at once when a group is bound, and the handle that
@@ -15,6 +14,23 @@
 //!    Registered with [`crate::register_op!`].
 //!
 //! [`Capture`] comes last and may be left out: a device that cannot capture says so in [`Device::captures`].
+//!
+//! # When work is done
+//! Enqueuing may return when the work is done (host) or long before (CUDA). The plan group does not ask which: a step is
+//! done when the stream has passed its [`Stream::complete`], and the task that a rank is in is the one after the last
+//! [`Stream::mark`] that its stream has passed. Any thread reads both at any time, in one word. Marks are put after every task
+//! and captured with them; the ends of runs are put outside of captures, with the run's number.
+//!
+//! A stream tells of a failure at the next enqueuing or the next wait. At a wait nobody knows which task it was: the plan
+//! asks the works of the phase for their [`Work::failure`], and else takes the task that the stream had come to. So a
+//! device whose failures stop the stream names the task by its progress alone, and one whose kernels note what they found
+//! and go on gives their works a `failure`.
+//!
+//! After an abort a stream may pass work that was cut short as if it were done, and its wait may end well: the group
+//! reads the ranks' progress before it aborts, and takes no run that ends later for done. A rank returns only when
+//! nothing is queued on its stream any more, so that memory can be freed.
+//!
+//! # The suite
 //!
 //! What all of it must do is the suite `conformance`, behind the feature of that name: a backend's tests run its cases against
 //! their own devices in a few lines. The first cases need no op, so that steps 1 to 4 can be tried alone.
@@ -67,6 +83,14 @@ pub enum DeviceError {
         /// The backend's words.
         message: String,
     },
+    /// The device can be used no more by this process.
+    #[error("{device} is lost to this process: {message}")]
+    Lost {
+        /// The device.
+        device: String,
+        /// The backend's words.
+        message: String,
+    },
     /// The device cannot do this at all; found when a plan is made.
     #[error("{0}")]
     Unsupported(String),
@@ -109,7 +133,9 @@ pub trait Device: Send + Sync {
     fn stream(&self) -> Result<Box<dyn Stream>, DeviceError>;
     /// Makes this the current device of the calling thread, for libraries that act on the current device. A device of
     /// an API that knows no such thing does nothing.
-    fn make_current(&self) {}
+    fn make_current(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
     /// Makes a kernel ready to launch: compiles it if need be and lays out its arguments, so that launching
     /// allocates nothing. `args` stand in the order of the kernel's parameters and passed its checks.
     ///
@@ -142,8 +168,7 @@ pub trait Work: Send {
     /// Puts the work on the stream.
     fn enqueue(&mut self, stream: &mut dyn Stream) -> Result<(), DeviceError>;
     /// What the work found wrong while it ran, in its own words, where that shows only after the fact. Asked by the rank's
-    /// thread after a wait on the stream has failed, to name the task; of captured work, the works that were captured
-    /// are asked.
+    /// thread after every wait that ends a run, of the works that ran; of captured work, the works that were captured.
     fn failure(&mut self) -> Option<String> {
         None
     }
@@ -169,7 +194,8 @@ pub trait Stream: Any + Send {
     fn complete(&mut self, runs: u32) -> Result<(), DeviceError>;
     /// How far the stream has come, for any thread to read at any time.
     fn progress(&self) -> Arc<dyn Progress>;
-    /// Waits until all that was enqueued is done, or until the deadline. The host's stream has nothing to wait for.
+    /// Waits until all that was enqueued is done, or until the deadline. The host's stream has nothing to wait for. Tells a
+    /// failure of what was enqueued; of work that was aborted it may say nothing.
     fn wait(&mut self, until: Option<Instant>) -> Result<(), DeviceError>;
     /// Capture, where [`Device::captures`] says so.
     fn capture(&mut self) -> Option<&mut dyn Capture>;

@@ -137,7 +137,8 @@ pub trait Exchange: Send + Sync {
 
 /// The handle that stops a library's work in flight. Apart from the plan, so that any thread can use it at any time.
 pub trait Abort: Send + Sync {
-    /// Stops. Never blocks, never runs on a thread whose stream is capturing. More calls change nothing.
+    /// Stops. Never blocks, never runs on a thread whose stream is capturing. More calls change nothing. What is stopped
+    /// leaves its stream, or ends with [`DeviceError::Aborted`], soon; its results are worth nothing.
     fn abort(&self);
     /// Whether it was stopped.
     fn is_aborted(&self) -> bool;
@@ -152,6 +153,10 @@ pub trait Library: Sync {
     /// Makes the communicators for all ranks of this process at once: one session a rank of `cx.local`, in its order.
     /// Called once a plan group, on one thread, before any rank prepares its ops.
     fn connect(&self, cx: &Connect<'_>) -> Result<Vec<Session>, DeviceError>;
+    /// What was found on this machine, a line each, for `squall doctor`.
+    fn findings(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// What a library finds when it connects.

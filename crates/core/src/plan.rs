@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::args::{Arg, Args, BoundRange};
 use crate::buffer::{BufferRange, Download, Upload};
-use crate::device::{Device, DeviceError, DevicePtr, Memory, Stream, Work};
+use crate::device::{Device, DeviceError, DevicePtr, Memory, Progress, Stream, Work};
 use crate::graph::{Body, Node, OpTask, Phase, TaskGraph};
 use crate::library_op::{OpCall, OpError, Prepare};
 
@@ -20,8 +20,10 @@ pub trait Feed: Send {
 
 /// A failure, and the task it happened in.
 pub(crate) struct TaskError {
-    /// The task's index in its phase; `None` for transfers.
+    /// The task's index in its phase; `None` for transfers, and where it cannot be told.
     pub(crate) task: Option<usize>,
+    /// The run, counted from 0 over all phases of the plan, modulo 2³².
+    pub(crate) run: u32,
     pub(crate) error: DeviceError,
 }
 
@@ -57,6 +59,7 @@ pub(crate) struct ExecutionPlan {
     outputs: Vec<Output>,
     memory: Vec<Option<Box<dyn Memory>>>,
     stream: Box<dyn Stream>,
+    progress: Arc<dyn Progress>,
     device: Arc<dyn Device>,
     graph: TaskGraph,
     capture: bool,
@@ -100,6 +103,7 @@ impl ExecutionPlan {
             inputs,
             outputs,
             memory,
+            progress: stream.progress(),
             stream,
             device,
             graph,
@@ -193,11 +197,17 @@ impl ExecutionPlan {
         }
     }
 
-    /// Runs a phase once; `step` counts steps from 0. Allocates nothing but at the one capture.
+    /// Enqueues a phase once; `step` counts steps from 0. It may be done when this returns, or later. Allocates nothing
+    /// but at the one capture.
     pub(crate) fn run(&mut self, phase: Phase, step: u64) -> Result<(), TaskError> {
-        let transfer = |error| TaskError { task: None, error };
+        let run = self.runs;
+        let transfer = |error| TaskError { task: None, run, error };
         self.at = None;
         if phase == Phase::Step {
+            if self.inputs.iter().any(|input| input.feed.is_some()) {
+                // The step before may still be reading the staging.
+                self.end(phase)?;
+            }
             self.upload(step).map_err(transfer)?;
         }
         self.tasks(phase, step)?;
@@ -215,11 +225,17 @@ impl ExecutionPlan {
         self.at
     }
 
+    /// Runs that were enqueued to their end, of all phases, modulo 2³².
+    pub(crate) fn runs(&self) -> u32 {
+        self.runs
+    }
+
+    /// Whether the stream has passed the end of all of them.
+    pub(crate) fn is_done(&self) -> bool {
+        self.progress.read().runs == self.runs
+    }
+
     fn upload(&mut self, step: u64) -> Result<(), DeviceError> {
-        if self.inputs.iter().any(|input| input.feed.is_some()) {
-            // The step before may still be reading the staging.
-            self.stream.wait(None)?;
-        }
         for input in &mut self.inputs {
             if let (Some(feed), Some(out)) = (&mut input.feed, input.staging.host()) {
                 feed.fill(step, out).map_err(DeviceError::Failed)?;
@@ -245,19 +261,19 @@ impl ExecutionPlan {
     }
 
     fn tasks(&mut self, phase: Phase, step: u64) -> Result<(), TaskError> {
-        let stream = &mut *self.stream;
+        let (run, stream) = (self.runs, &mut *self.stream);
         let works = &mut self.phases[phase as usize];
         if phase == Phase::Step && self.capture {
             if let Some(captured) = &mut self.captured {
-                return captured.enqueue(stream).map_err(|error| TaskError { task: None, error });
+                return captured.enqueue(stream).map_err(|error| TaskError { task: None, run, error });
             }
             // The first step runs eagerly: libraries connect in it, which cannot be captured.
             if step > 0 {
-                let whole = |error| TaskError { task: None, error };
+                let whole = |error| TaskError { task: None, run, error };
                 let unsupported =
                     || whole(DeviceError::Unsupported("the stream does not capture".to_string()));
                 stream.capture().ok_or_else(unsupported)?.begin().map_err(whole)?;
-                let recorded = enqueue(works, stream, &mut self.at);
+                let recorded = enqueue(works, stream, run, &mut self.at);
                 // Ended in any case: a stream left capturing could not even be waited for.
                 let captured = stream.capture().ok_or_else(unsupported)?.end();
                 recorded?;
@@ -267,16 +283,56 @@ impl ExecutionPlan {
                 return replayed;
             }
         }
-        enqueue(works, stream, &mut self.at)
+        enqueue(works, stream, run, &mut self.at)
     }
 
-    /// Waits for all that was enqueued.
-    pub(crate) fn end(&mut self) -> Result<(), DeviceError> {
-        self.stream.wait(None)
+    /// Waits for all that was enqueued of a phase, and asks its works how it went.
+    pub(crate) fn end(&mut self, phase: Phase) -> Result<(), TaskError> {
+        match self.stream.wait(None) {
+            Ok(()) => match self.told(phase) {
+                None => Ok(()),
+                Some((task, text)) => {
+                    let run = self.runs.wrapping_sub(1);
+                    Err(TaskError { task: Some(task), run, error: DeviceError::Failed(text) })
+                }
+            },
+            Err(error) => Err(self.blame(phase, error)),
+        }
     }
 
-    pub(crate) fn progress(&self) -> Arc<dyn crate::device::Progress> {
-        self.stream.progress()
+    /// The first task whose work says that it went wrong, and what.
+    fn told(&mut self, phase: Phase) -> Option<(usize, String)> {
+        let works = self.phases[phase as usize].iter_mut().enumerate();
+        works.into_iter().find_map(|(index, work)| Some((index, work.failure()?)))
+    }
+
+    /// Waits until nothing is queued, whatever came of it.
+    pub(crate) fn drain(&mut self) {
+        let _ = self.stream.wait(None);
+    }
+
+    /// Finds the task of a failure that a wait told: the one whose work says that it went wrong, or else the one that the
+    /// stream had come to.
+    fn blame(&mut self, phase: Phase, error: DeviceError) -> TaskError {
+        let at = self.progress.read();
+        // A stream may have passed work that went wrong: then it was in the last run, as far as anyone can tell.
+        let passed = at.runs == self.runs;
+        let run = if passed { self.runs.wrapping_sub(1) } else { at.runs };
+        if error == DeviceError::Aborted {
+            return TaskError { task: None, run, error };
+        }
+        match self.told(phase) {
+            Some((index, text)) => TaskError { task: Some(index), run, error: DeviceError::Failed(text) },
+            None => {
+                let task = Some(at.tasks as usize)
+                    .filter(|&index| !passed && index < self.phases[phase as usize].len());
+                TaskError { task, run, error }
+            }
+        }
+    }
+
+    pub(crate) fn progress(&self) -> Arc<dyn Progress> {
+        self.progress.clone()
     }
 
     /// Gives a buffer its contents: at once, or for every step to come.
@@ -337,11 +393,12 @@ fn call<'a>(graph: &'a TaskGraph, task: &'a OpTask, values: &'a [Arg<BoundRange>
 fn enqueue(
     works: &mut [Box<dyn Work>],
     stream: &mut dyn Stream,
+    run: u32,
     now: &mut Option<usize>,
 ) -> Result<(), TaskError> {
     for (index, work) in works.iter_mut().enumerate() {
         *now = Some(index);
-        let at = |error| TaskError { task: Some(index), error };
+        let at = |error| TaskError { task: Some(index), run, error };
         work.enqueue(stream).map_err(at)?;
         mark(stream, index).map_err(at)?;
     }

@@ -219,6 +219,11 @@ impl Registry {
         self.libraries.values().map(|e| e.item).find(|l| l.name() == name && l.device() == device)
     }
 
+    /// The libraries that need communicators, by name and kind of device.
+    pub fn libraries(&self) -> impl Iterator<Item = &'static dyn Library> {
+        self.libraries.values().map(|e| e.item)
+    }
+
     /// The kernels, by name, each with who brought it.
     pub fn kernels(&self) -> impl Iterator<Item = (&'static KernelDef, &str)> {
         self.kernels.values().map(|e| (e.item, e.origin.as_str()))

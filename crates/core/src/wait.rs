@@ -119,6 +119,57 @@ impl Gate {
     }
 }
 
+/// Waits for something that no thread of this process makes true, and so nobody notifies: a word that a device writes.
+///
+/// Polls `ready` as [`Gate::wait`] does, and calls `ask` every `period`, which may end the wait by answering true: the place to ask
+/// whether the device has failed. Where a gate's waiter would sleep, this one naps, a sixty-fourth of the time waited so far, so that
+/// what it waits for is seen at most that much late. Returns whether `ready` or `ask` answered true before the deadline.
+pub fn watch(
+    until: Option<Instant>,
+    period: Duration,
+    ready: impl Fn() -> bool,
+    mut ask: impl FnMut() -> bool,
+) -> bool {
+    if ready() {
+        return true;
+    }
+    let (cores, patience) = *limits();
+    // A nap lasts some fifty microseconds however short it is asked to be: none before that is little beside the wait.
+    let patience = patience.max(Duration::from_millis(10));
+    let start = Instant::now();
+    let mut asked = start;
+    loop {
+        let now = Instant::now();
+        let alone = RUNNING.load(Ordering::Relaxed) <= cores;
+        if now - start >= patience {
+            RUNNING.fetch_sub(1, Ordering::Relaxed);
+            std::thread::sleep((now - start) / 64);
+            RUNNING.fetch_add(1, Ordering::Relaxed);
+        } else if alone {
+            for _ in 0..32 {
+                std::hint::spin_loop();
+                if ready() {
+                    return true;
+                }
+            }
+        } else {
+            std::thread::yield_now();
+        }
+        if ready() {
+            return true;
+        }
+        if now - asked >= period {
+            asked = now;
+            if ask() {
+                return true;
+            }
+        }
+        if until.is_some_and(|until| now >= until) {
+            return ready();
+        }
+    }
+}
+
 /// Cores of this process, and how long to poll.
 fn limits() -> &'static (usize, Duration) {
     static LIMITS: OnceLock<(usize, Duration)> = OnceLock::new();
@@ -152,6 +203,28 @@ mod tests {
             }
             flag.store(true, Ordering::Release);
             gate.notify();
+        });
+    }
+
+    #[test]
+    fn a_watch_ends_by_what_it_waits_for_by_the_answer_or_by_the_deadline() {
+        let _running = Running::enter();
+        let (flag, period) = (AtomicBool::new(false), Duration::from_micros(100));
+        let soon = Instant::now() + Duration::from_millis(20);
+        let mut asked = 0;
+        let ask = || {
+            asked += 1;
+            false
+        };
+        assert!(!watch(Some(soon), period, || flag.load(Ordering::Acquire), ask));
+        assert!(Instant::now() >= soon && asked > 2, "{asked}");
+        assert!(watch(None, period, || flag.load(Ordering::Acquire), || true), "the answer ends it");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(15));
+                flag.store(true, Ordering::Release);
+            });
+            assert!(watch(None, period, || flag.load(Ordering::Acquire), || false));
         });
     }
 

@@ -1,5 +1,7 @@
 //! What the compiler makes of kernels, on any machine: NVRTC needs no GPU.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
+
 use squall_core::{CudaSource, DType, KernelDef, ParamDef, Presence, Type};
 use squall_cuda_backend::compile::{Arch, CompileError, compile};
 use squall_cuda_backend::kernel::Specialised;

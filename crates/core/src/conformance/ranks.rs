@@ -249,10 +249,12 @@ impl Rank<'_> {
             .map_err(|error| format!("prepare {}: {error}", first.name()))
     }
 
-    /// Enqueues work and waits until it is done.
+    /// Enqueues work and waits until it is done. Where all ranks have been aborted meanwhile, it was not, whatever the
+    /// stream says.
     pub fn run(&mut self, work: &mut dyn Work) -> Result<(), DeviceError> {
         work.enqueue(&mut *self.stream)?;
-        self.finish()
+        self.finish()?;
+        if self.aborts.is_aborted() { Err(DeviceError::Aborted) } else { Ok(()) }
     }
 
     /// Prepares a group, and runs it once.

@@ -10,6 +10,7 @@ use crate::graph::{Body, Node, Phase, TaskGraph};
 use crate::group::PlanGroup;
 use crate::group::options::{from_now, second_period};
 use crate::group::shared::Command;
+use crate::plan::TaskError;
 use crate::wait::Running;
 
 /// Why a group is aborted.
@@ -51,17 +52,18 @@ impl PlanGroup {
             Cause::Failed(place) => {
                 let failure = &self.shared.ranks[place].failure;
                 let failure = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
-                let (task, error) = failure.map_or_else(
-                    || (None, DeviceError::Failed("it failed".to_string())),
-                    |failure| (failure.task, failure.error),
-                );
+                let failure = failure.unwrap_or_else(|| {
+                    let error = DeviceError::Failed("it failed".to_string());
+                    TaskError { task: None, run: 0, error }
+                });
                 let failed = ranks.remove(place);
-                let node = task.and_then(|index| self.verified.graphs()[place].tasks(phase).get(index));
+                let node =
+                    failure.task.and_then(|index| self.verified.graphs()[place].tasks(phase).get(index));
                 GroupError::Failed {
                     rank: failed.rank,
                     task: node.map(|node| node.origin.name.clone()),
-                    during: during(Some(failed.steps)),
-                    error,
+                    during: during(Some(self.shared.ranks[place].steps_at(failure.run))),
+                    error: failure.error,
                     released: Box::new(Report { ranks, leak }),
                 }
             }
@@ -82,7 +84,8 @@ impl PlanGroup {
         let standing = |(place, graph): (usize, &TaskGraph)| {
             let state = &self.shared.ranks[place];
             let tasks = graph.tasks(phase);
-            let finished = state.progress.get().map_or(0, |p| p.read().tasks as usize).min(tasks.len());
+            let position = state.position();
+            let finished = (position.tasks as usize).min(tasks.len());
             let name = |node: &Arc<Node>| node.origin.name.clone();
             let running = tasks.get(finished);
             let found = match running {
@@ -93,7 +96,7 @@ impl PlanGroup {
             };
             Standing {
                 rank: graph.rank(),
-                steps: state.steps.load(Ordering::Acquire),
+                steps: state.steps_at(position.runs),
                 finished: finished.checked_sub(1).and_then(|i| tasks.get(i)).map(name),
                 running: running.filter(|_| found != Found::Idle).map(name),
                 found,

@@ -85,7 +85,7 @@ pub(super) fn bind(
         let (graph, device, shared) = (graphs[place].clone(), devices[place].clone(), shared.clone());
         Box::new(move |plan: &mut Option<ExecutionPlan>| -> Result<(), DeviceError> {
             let made = ExecutionPlan::allocate(graph, device, capture)?;
-            let _ = shared.ranks[place].progress.set(made.progress());
+            shared.ranks[place].follow(made.progress());
             *plan = Some(made);
             Ok(())
         })

@@ -8,13 +8,13 @@ mod abort;
 mod bind;
 pub(crate) mod exchange;
 mod options;
+mod rank;
 mod run;
 mod shared;
 mod transfer;
 mod worker;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use crate::buffer::Upload;
@@ -23,6 +23,7 @@ use crate::error::{GroupError, Moment};
 use crate::graph::Phase;
 use crate::group::exchange::LocalExchange;
 use crate::group::options::from_now;
+use crate::group::rank::{RankState, Seen};
 use crate::group::shared::Shared;
 use crate::plan::ExecutionPlan;
 use crate::registry::Registry;
@@ -47,6 +48,8 @@ pub struct PlanGroup {
     /// Whether the first step connects devices, and may take as long as binding.
     slow_start: bool,
     in_flight: Option<Phase>,
+    /// Of each rank, how many steps it had done when the caller looked last, and since when.
+    seen: Vec<Seen>,
     set_up: bool,
     /// Why nothing runs any more.
     broken: Option<String>,
@@ -62,9 +65,9 @@ impl Interrupt {
         self.0.interrupt();
     }
 
-    /// Steps that every rank has completed.
+    /// Steps that every rank has done: its stream has passed their end. After an abort, those that were done before it.
     pub fn steps_done(&self) -> u64 {
-        self.0.ranks.iter().map(|r| r.steps.load(Ordering::Acquire)).min().unwrap_or(0)
+        self.0.ranks.iter().map(RankState::steps_done).min().unwrap_or(0)
     }
 }
 
@@ -98,6 +101,7 @@ impl PlanGroup {
             shared,
             threads: Vec::new(),
             in_flight: None,
+            seen: vec![Seen::default(); devices.len()],
             set_up: false,
             broken: None,
             verified,
@@ -132,7 +136,8 @@ impl PlanGroup {
         Interrupt(self.shared.clone())
     }
 
-    /// How long the last steps of this process's first rank took, in nanoseconds, at most 16384 of them.
+    /// How long the last steps of this process's first rank took, in nanoseconds, at most 16384 of them. Of steps that were
+    /// queued on a device, each has the mean of all that ended when the device was next waited for.
     pub fn step_times(&self) -> Vec<u64> {
         self.shared.times.last()
     }

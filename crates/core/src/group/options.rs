@@ -51,6 +51,16 @@ pub(super) fn second_period(limit: Option<Duration>) -> Duration {
     limit.unwrap_or(LONGEST).clamp(SHORTEST, LONGEST)
 }
 
+/// How often a caller that waits looks at the ranks, where a step has a limit so long.
+///
+/// A queued step's clock starts when the step before it is seen done, so that it may take so much longer than its limit.
+/// Not longer than a second, and not so short that looking is all that the caller does.
+pub(super) fn look_period(limit: Duration) -> Duration {
+    const SHORTEST: Duration = Duration::from_millis(1);
+    const LONGEST: Duration = Duration::from_secs(1);
+    (limit / 8).clamp(SHORTEST, LONGEST).min(limit)
+}
+
 /// When so long a time from now has passed. A limit beyond what the clock can count is never reached.
 pub(super) fn from_now(limit: Duration) -> Instant {
     const A_CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
@@ -68,5 +78,8 @@ mod tests {
         assert_eq!(second_period(Some(Duration::MAX)), Duration::from_secs(4));
         assert_eq!(second_period(Some(Duration::from_secs(1))), Duration::from_secs(1));
         assert_eq!(second_period(Some(Duration::from_micros(1))), Duration::from_millis(250));
+        assert_eq!(look_period(Duration::MAX), Duration::from_secs(1));
+        assert_eq!(look_period(Duration::from_millis(80)), Duration::from_millis(10));
+        assert_eq!(look_period(Duration::from_micros(1)), Duration::from_micros(1));
     }
 }

@@ -1,13 +1,14 @@
 //! Running phases: hand the ranks a command, and watch them carry it out.
 
 use std::cmp::Reverse;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::error::{GroupError, Moment};
 use crate::graph::Phase;
 use crate::group::PlanGroup;
 use crate::group::abort::Cause;
+use crate::group::options::look_period;
+use crate::group::rank::{RankState, Seen};
 use crate::group::shared::Command;
 use crate::wait::Running;
 
@@ -27,6 +28,14 @@ impl std::fmt::Debug for Steps<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Steps").field(&self.0).finish()
     }
+}
+
+/// What the caller found when it looked at the ranks.
+enum Look {
+    /// Nothing is wrong; to look again then at the latest.
+    Again(Option<Instant>),
+    /// This limit has passed.
+    TooLate(Duration),
 }
 
 impl PlanGroup {
@@ -96,8 +105,11 @@ impl PlanGroup {
     fn settle(&mut self) -> Result<(), GroupError> {
         let Some(phase) = self.in_flight.take() else { return Ok(()) };
         let _running = Running::enter();
+        let begun = self.shared.ranks.first().map_or(0, RankState::since);
+        // At the ranks it looks only when they have taken a while.
+        let mut until = self.period(phase).and_then(|period| self.shared.after(begun, period));
         let cause = loop {
-            self.shared.wait(self.deadline(phase).map(|(deadline, _)| deadline));
+            self.shared.wait(until);
             // Asked first: a rank that fails says so before it arrives.
             let arrived = self.shared.all_arrived();
             if self.shared.interrupted() {
@@ -109,32 +121,49 @@ impl PlanGroup {
             if arrived {
                 return Ok(());
             }
-            // Of the step that the slowest rank is in now: it may have come further meanwhile.
-            if let Some((deadline, limit)) = self.deadline(phase)
-                && deadline <= Instant::now()
-            {
-                break Cause::TimedOut(limit);
+            match self.look(phase) {
+                Look::Again(at) => until = at,
+                Look::TooLate(limit) => break Cause::TimedOut(limit),
             }
         };
         Err(self.abort(phase, cause))
     }
 
-    /// When what the slowest rank is in must have ended, and the limit it has.
-    fn deadline(&self, phase: Phase) -> Option<(Instant, Duration)> {
-        let first = self.shared.ranks.iter().any(|r| r.steps.load(Ordering::Relaxed) == 0);
-        let limit = match phase {
-            Phase::Setup => self.options.init_timeout,
-            Phase::Step if first && self.slow_start => self.options.init_timeout,
-            _ => self.options.step_timeout?,
-        };
+    /// The limit of a phase's runs; a first step may have another one than those after it.
+    fn limit(&self, phase: Phase, first: bool) -> Option<Duration> {
+        match phase {
+            Phase::Setup => Some(self.options.init_timeout),
+            Phase::Step if first && self.slow_start => Some(self.options.init_timeout),
+            _ => self.options.step_timeout,
+        }
+    }
+
+    /// How often to look at the ranks in a phase; `None` if nothing has a limit.
+    fn period(&self, phase: Phase) -> Option<Duration> {
+        let limits = [self.limit(phase, true), self.limit(phase, false)];
+        limits.into_iter().flatten().min().map(look_period)
+    }
+
+    /// Looks at how far the ranks have come, and whether what the slowest of them is in takes too long.
+    fn look(&mut self, phase: Phase) -> Look {
+        let now = self.shared.now();
+        let ranks = self.shared.ranks.iter().zip(&mut self.seen).enumerate();
         // A step begins when the last rank has ended the one before it.
-        let (ranks, shared) = (self.shared.ranks.iter().enumerate(), &self.shared);
-        let since = ranks
-            .filter(|(place, _)| !shared.arrived(*place))
-            .map(|(_, rank)| (rank.steps.load(Ordering::Acquire), rank.since.load(Ordering::Acquire)))
-            .min_by_key(|&(steps, since)| (steps, Reverse(since)))
-            .map_or(0, |(_, since)| since);
-        let deadline = (shared.made + Duration::from_nanos(since)).checked_add(limit)?;
-        Some((deadline, limit))
+        let slowest = ranks
+            .filter(|(place, _)| !self.shared.arrived(*place))
+            .map(|(_, (rank, seen))| {
+                *seen = rank.look(*seen, now);
+                *seen
+            })
+            .min_by_key(|seen| (seen.steps, Reverse(seen.since)))
+            .unwrap_or(Seen { steps: 0, since: now });
+        let next = self.period(phase).and_then(|period| self.shared.after(now, period));
+        match self.limit(phase, slowest.steps == 0) {
+            Some(limit) if Duration::from_nanos(now.saturating_sub(slowest.since)) >= limit => {
+                Look::TooLate(limit)
+            }
+            Some(limit) => Look::Again(self.shared.after(slowest.since, limit).into_iter().chain(next).min()),
+            None => Look::Again(next),
+        }
     }
 }

@@ -1,12 +1,12 @@
-//! What the caller and the ranks' threads share: the hand-off of commands, and where each rank stands.
+//! What the caller and the ranks' threads share: the hand-off of commands, failures, and aborting.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
-use crate::device::Progress;
 use crate::graph::Phase;
 use crate::group::exchange::LocalExchange;
+use crate::group::rank::RankState;
 use crate::library_op::Abort;
 use crate::plan::{ExecutionPlan, TaskError};
 use crate::wait::Gate;
@@ -24,25 +24,6 @@ pub(super) enum Command {
 
 /// Work for a rank's thread outside of steps.
 pub(super) type Call = Box<dyn FnOnce(&mut Option<ExecutionPlan>) + Send>;
-
-/// One rank, as its thread tells the caller. On cache lines of its own, since it is written in every step.
-#[repr(align(128))]
-pub(super) struct RankState {
-    /// Steps completed since the group was made.
-    pub(super) steps: AtomicU64,
-    /// When the last of them ended, or the run began: nanoseconds since the group was made.
-    pub(super) since: AtomicU64,
-    /// The last command it was given.
-    ticket: AtomicU64,
-    /// The last command it has carried out.
-    pub(super) done: AtomicU64,
-    /// Where it waits for a command.
-    go: Gate,
-    pub(super) progress: OnceLock<Arc<dyn Progress>>,
-    /// How its run failed, if it did.
-    pub(super) failure: Mutex<Option<TaskError>>,
-    pub(super) call: Mutex<Option<Call>>,
-}
 
 /// No rank's place.
 const NOBODY: u32 = u32::MAX;
@@ -65,7 +46,7 @@ pub(super) struct Shared {
     pub(super) exchange: LocalExchange,
     /// The place of the first rank to fail, or [`NOBODY`].
     first_failure: AtomicU32,
-    pub(super) made: Instant,
+    made: Instant,
     pub(super) ranks: Vec<RankState>,
     pub(super) times: StepTimes,
 }
@@ -85,7 +66,7 @@ impl Shared {
             exchange,
             first_failure: AtomicU32::new(NOBODY),
             made: Instant::now(),
-            ranks: (0..ranks).map(|_| RankState::new()).collect(),
+            ranks: (0..ranks).map(|_| RankState::default()).collect(),
             times: StepTimes::new(),
         }
     }
@@ -93,6 +74,11 @@ impl Shared {
     /// Nanoseconds since the group was made.
     pub(super) fn now(&self) -> u64 {
         u64::try_from(self.made.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The moment that comes so long after another, if the clock can count to it.
+    pub(super) fn after(&self, nanoseconds: u64, period: Duration) -> Option<Instant> {
+        self.made.checked_add(Duration::from_nanos(nanoseconds))?.checked_add(period)
     }
 
     /// Gives all ranks a command. The caller has seen the last one done.
@@ -117,7 +103,7 @@ impl Shared {
         self.remaining.store(ranks.len() as u32, Ordering::Relaxed);
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed) + 1;
         for rank in ranks {
-            rank.since.store(now, Ordering::Relaxed);
+            rank.begin(now);
             // Written last: it publishes the command.
             rank.ticket.store(ticket, Ordering::Release);
         }
@@ -186,6 +172,7 @@ impl Shared {
 
     /// Stops all ranks' work in flight. Never blocks; any thread but a capturing one may call it.
     pub(super) fn abort(&self) {
+        self.ranks.iter().for_each(RankState::stop);
         self.aborted.abort();
         self.exchange.abort();
         for abort in self.aborts.get().into_iter().flatten() {
@@ -198,21 +185,6 @@ impl Shared {
         self.interrupted.store(true, Ordering::Release);
         self.abort();
         self.done.notify();
-    }
-}
-
-impl RankState {
-    fn new() -> RankState {
-        RankState {
-            steps: AtomicU64::new(0),
-            since: AtomicU64::new(0),
-            ticket: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-            go: Gate::new(),
-            progress: OnceLock::new(),
-            failure: Mutex::new(None),
-            call: Mutex::new(None),
-        }
     }
 }
 
@@ -246,10 +218,15 @@ impl StepTimes {
         }
     }
 
-    pub(super) fn record(&self, nanoseconds: u64) {
+    /// Records steps that took so many nanoseconds together: the mean for each.
+    pub(super) fn record(&self, steps: u64, nanoseconds: u64) {
+        let Some(each) = nanoseconds.checked_div(steps) else { return };
         let count = self.count.load(Ordering::Relaxed);
-        self.ring[count as usize % StepTimes::KEPT].store(nanoseconds, Ordering::Relaxed);
-        self.count.store(count + 1, Ordering::Release);
+        let kept = steps.min(StepTimes::KEPT as u64);
+        for place in count..count + kept {
+            self.ring[place as usize % StepTimes::KEPT].store(each, Ordering::Relaxed);
+        }
+        self.count.store(count + kept, Ordering::Release);
     }
 
     pub(super) fn last(&self) -> Vec<u64> {

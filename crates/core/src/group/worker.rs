@@ -28,23 +28,29 @@ pub(super) fn run(shared: &Arc<Shared>, place: usize) {
             Command::Run(phase) => {
                 let result =
                     catch_unwind(AssertUnwindSafe(|| run_phase(shared, place, plan.as_mut(), phase)));
+                let ended = matches!(result, Ok(Ok(())));
                 let failure = match result {
                     Ok(Ok(())) => None,
                     Ok(Err(TaskError { error: DeviceError::Aborted, .. })) if shared.aborted.is_aborted() => {
                         None
                     }
-                    Ok(Err(TaskError { task, error: DeviceError::Aborted })) => {
+                    Ok(Err(TaskError { task, run, error: DeviceError::Aborted })) => {
                         let text = "it ended as if it had been aborted, and nobody had aborted it";
-                        Some(TaskError { task, error: DeviceError::Failed(text.to_string()) })
+                        Some(TaskError { task, run, error: DeviceError::Failed(text.to_string()) })
                     }
                     Ok(Err(failure)) => Some(failure),
                     Err(panic) => {
                         let error = DeviceError::Failed(format!("it panicked: {}", panic_text(&*panic)));
-                        Some(TaskError { task: plan.as_ref().and_then(ExecutionPlan::at), error })
+                        let (task, run) = plan.as_ref().map_or((None, 0), |plan| (plan.at(), plan.runs()));
+                        Some(TaskError { task, run, error })
                     }
                 };
                 if let Some(failure) = failure {
                     shared.fail(place, failure);
+                }
+                if !ended {
+                    // What is still queued uses memory that whoever sees this rank arrive may free.
+                    let _ = catch_unwind(AssertUnwindSafe(|| plan.as_mut().map(ExecutionPlan::drain)));
                 }
             }
         }
@@ -67,22 +73,38 @@ fn run_phase(
 ) -> Result<(), TaskError> {
     let Some(plan) = plan else { return Ok(()) };
     let state = &shared.ranks[place];
+    let released = |plan: &ExecutionPlan| match shared.aborted.is_aborted() {
+        false => Ok(()),
+        true => Err(TaskError { task: None, run: plan.runs(), error: DeviceError::Aborted }),
+    };
     for _ in 0..shared.count.load(Ordering::Relaxed) {
-        if shared.aborted.is_aborted() {
-            return Err(TaskError { task: None, error: DeviceError::Aborted });
-        }
-        let step = state.steps.load(Ordering::Relaxed);
-        plan.run(phase, step)?;
+        released(plan)?;
         if phase == Phase::Step {
-            let now = shared.now();
-            if place == 0 {
-                shared.times.record(now.saturating_sub(state.since.load(Ordering::Relaxed)));
+            plan.run(phase, state.queue_step())?;
+            if plan.is_done() {
+                note_times(shared, place);
             }
-            state.since.store(now, Ordering::Relaxed);
-            state.steps.store(step + 1, Ordering::Release);
+        } else {
+            plan.run(phase, 0)?;
         }
     }
-    plan.end().map_err(|error| TaskError { task: None, error })
+    plan.end(phase)?;
+    // Work that was aborted may leave its stream as if it had been done.
+    released(plan)?;
+    if phase != Phase::Step {
+        state.ended_other();
+    } else if state.untimed() {
+        note_times(shared, place);
+    }
+    Ok(())
+}
+
+/// Notes that the rank's stream is at its end, and how long its steps have taken.
+fn note_times(shared: &Shared, place: usize) {
+    let (steps, nanoseconds) = shared.ranks[place].caught_up(shared.now());
+    if place == 0 {
+        shared.times.record(steps, nanoseconds);
+    }
 }
 
 /// What a panic said.

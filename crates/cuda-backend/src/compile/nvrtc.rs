@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::ptr::null;
 use std::sync::OnceLock;
 
-use squall_dylib::Wanted;
+use squall_dylib::{Found, Wanted};
 
 use crate::compile::CompileError;
 
@@ -57,30 +57,19 @@ impl Nvrtc {
     fn open() -> Result<Nvrtc, CompileError> {
         let found =
             squall_dylib::open(&WANTED).map_err(|missing| CompileError::Missing(missing.to_string()))?;
-        let symbol = |name: &CStr| -> Result<*mut std::ffi::c_void, CompileError> {
-            // SAFETY: only the address is taken; what it is used as is told by NVRTC's header, see `Functions`.
-            let symbol = unsafe { found.library.get::<*mut std::ffi::c_void>(name.to_bytes_with_nul()) };
-            symbol.map(|symbol| *symbol).map_err(|error| {
-                CompileError::Missing(format!("{}, which is no NVRTC: {error}", found.path.display()))
-            })
-        };
-        macro_rules! function {
-            ($name:literal) => {
-                // SAFETY: the symbol is a function of the type that its field in `Functions` has, by NVRTC's header, and its
-                // library is never closed.
-                unsafe { std::mem::transmute(symbol($name)?) }
-            };
-        }
-        let functions = Functions {
-            version: function!(c"nvrtcVersion"),
-            error: function!(c"nvrtcGetErrorString"),
-            create: function!(c"nvrtcCreateProgram"),
-            destroy: function!(c"nvrtcDestroyProgram"),
-            compile: function!(c"nvrtcCompileProgram"),
-            cubin_size: function!(c"nvrtcGetCUBINSize"),
-            cubin: function!(c"nvrtcGetCUBIN"),
-            log_size: function!(c"nvrtcGetProgramLogSize"),
-            log: function!(c"nvrtcGetProgramLog"),
+        // SAFETY: each name is a function of NVRTC with the type of its field, by NVRTC's header.
+        let functions = unsafe {
+            Functions {
+                version: function(&found, c"nvrtcVersion")?,
+                error: function(&found, c"nvrtcGetErrorString")?,
+                create: function(&found, c"nvrtcCreateProgram")?,
+                destroy: function(&found, c"nvrtcDestroyProgram")?,
+                compile: function(&found, c"nvrtcCompileProgram")?,
+                cubin_size: function(&found, c"nvrtcGetCUBINSize")?,
+                cubin: function(&found, c"nvrtcGetCUBIN")?,
+                log_size: function(&found, c"nvrtcGetProgramLogSize")?,
+                log: function(&found, c"nvrtcGetProgramLog")?,
+            }
         };
         let mut version = (0, 0);
         // SAFETY: both places are written before the call returns.
@@ -134,6 +123,18 @@ impl Nvrtc {
             result => Err(failed("nvrtcGetCUBIN", result, String::new())),
         }
     }
+}
+
+/// A function of the library.
+///
+/// # Safety
+/// The function of that name must have the type `T`.
+unsafe fn function<T: Copy>(found: &Found, name: &CStr) -> Result<T, CompileError> {
+    // SAFETY: the caller vouches for the type; the library is never closed.
+    let symbol = unsafe { found.library.get::<T>(name.to_bytes_with_nul()) };
+    symbol.map(|symbol| *symbol).map_err(|error| {
+        CompileError::Missing(format!("{} is no NVRTC that can be used: {error}", found.path.display()))
+    })
 }
 
 /// A program, destroyed on drop.

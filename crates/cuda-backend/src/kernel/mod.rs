@@ -28,7 +28,9 @@
 //! - Ranges begin at any element: a sixteen-byte access needs `squall::packed(x.data)`.
 
 mod arguments;
-
+mod launch;
 mod source;
 
+pub(crate) use launch::Kernel;
+pub(crate) use source::LAUNCHED;
 pub use source::Specialised;

@@ -16,9 +16,13 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 // The providers of this build. A crate that nothing names is not linked, and its registrations would vanish.
+#[cfg(feature = "cuda")]
+use squall_cuda_backend as _;
 #[cfg(feature = "host")]
 use squall_host_backend as _;
 use squall_kernels_std as _;
+#[cfg(feature = "nccl")]
+use squall_nccl_ops as _;
 
 use args::{Cli, Verb};
 

@@ -1,0 +1,285 @@
+//! One GPU of this process: its primary context, and what all streams and kernels on it share.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
+use squall_core::DeviceError;
+
+use crate::compile::{Arch, CompileError, machine_code};
+use crate::driver::{self, Driver};
+use crate::kernel::{LAUNCHED, Specialised};
+
+/// A GPU. Made when it is first used and kept for the life of the process, as its primary context is: other libraries in the
+/// process use the same one.
+pub(crate) struct Context {
+    id: String,
+    raw: sys::CUcontext,
+    pub(crate) arch: Arch,
+    /// Threads that the GPU can hold at once.
+    pub(crate) resident_threads: u32,
+    /// For the few things that are done outside of a rank's stream.
+    utility: Mutex<sys::CUstream>,
+    /// Kernels that were loaded, by their whole text.
+    functions: Mutex<BTreeMap<String, Function>>,
+    /// Words that are free to use.
+    words: Mutex<Vec<&'static AtomicU64>>,
+}
+
+/// A kernel that is loaded on one GPU, never to be unloaded.
+#[derive(Clone, Copy)]
+pub(crate) struct Function(pub(crate) sys::CUfunction);
+
+// SAFETY: the driver's handles may be used from any thread; what is behind a lock is used by one at a time.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+// SAFETY: as above; a function's handle is only ever launched.
+unsafe impl Send for Function {}
+
+/// Bytes of a page of words, and of a word's place on it: a cache line, since the GPU writes one while a thread polls it.
+const PAGE: usize = 4096;
+const LINE: usize = 64;
+
+impl Context {
+    /// The GPU with that number, current to the calling thread.
+    pub(crate) fn get(ordinal: u32) -> Result<Arc<Context>, DeviceError> {
+        static CONTEXTS: Mutex<BTreeMap<u32, Arc<Context>>> = Mutex::new(BTreeMap::new());
+        let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(context) = contexts.get(&ordinal) {
+            context.make_current()?;
+            return Ok(context.clone());
+        }
+        let context = Arc::new(Context::new(ordinal)?);
+        contexts.insert(ordinal, context.clone());
+        Ok(context)
+    }
+
+    fn new(ordinal: u32) -> Result<Context, DeviceError> {
+        let driver = Driver::get()?;
+        if ordinal >= driver.devices() {
+            let text = format!("there is no cuda:{ordinal}; {} CUDA devices are visible", driver.devices());
+            return Err(DeviceError::Unsupported(text));
+        }
+        let failed = |call: &str, result| driver::text(call, result).map_err(DeviceError::Failed);
+        let (mut device, mut raw, mut utility) = (0, std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: the driver is initialised and has this device; the places are written.
+        unsafe {
+            failed("cuDeviceGet", sys::cuDeviceGet(&mut device, ordinal as i32))?;
+            failed("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&mut raw, device))?;
+            failed("cuCtxSetCurrent", sys::cuCtxSetCurrent(raw))?;
+            let non_blocking = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+            failed("cuStreamCreate", sys::cuStreamCreate(&mut utility, non_blocking))?;
+        }
+        let attribute = |attribute| attribute_of(device, attribute);
+        if attribute(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)? == 0 {
+            let text = format!(
+                "cuda:{ordinal} cannot write memory in stream order (64-bit stream memory operations)"
+            );
+            return Err(DeviceError::Unsupported(text));
+        }
+        let arch = Arch(
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        );
+        let processors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let each = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?;
+        Ok(Context {
+            id: format!("cuda:{ordinal}"),
+            raw,
+            arch,
+            resident_threads: (processors.max(1) as u32).saturating_mul(each.max(1) as u32),
+            utility: Mutex::new(utility),
+            functions: Mutex::default(),
+            words: Mutex::default(),
+        })
+    }
+
+    /// The name: `cuda:0`.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Makes the GPU current to the calling thread.
+    pub(crate) fn make_current(&self) -> Result<(), DeviceError> {
+        // SAFETY: the context is retained for the life of the process.
+        self.check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.raw) })
+    }
+
+    /// A result of the driver as an error, with the driver's words.
+    pub(crate) fn check(&self, call: &str, result: CUresult) -> Result<(), DeviceError> {
+        if result == CUresult::CUDA_SUCCESS {
+            return Ok(());
+        }
+        driver::text(call, result).map_err(|message| {
+            let device = self.id.clone();
+            match result {
+                lost if driver::is_lost(lost) => DeviceError::Lost { device, message },
+                _ => DeviceError::Failed(format!("{device}: {message}")),
+            }
+        })
+    }
+
+    /// As [`Context::check`], for calls that allocate.
+    pub(crate) fn check_memory(&self, call: &str, bytes: u64, result: CUresult) -> Result<(), DeviceError> {
+        if result != CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+            return self.check(call, result);
+        }
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the context is current to whoever allocates; the places are written.
+        let known = unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) } == CUresult::CUDA_SUCCESS;
+        let mut message = driver::text(call, result).err().unwrap_or_default();
+        if known {
+            message += &format!("; {free} of {total} bytes of the device are free");
+        }
+        Err(DeviceError::OutOfMemory { device: self.id.clone(), bytes, message })
+    }
+
+    /// Does something on a stream of its own, and waits for it.
+    pub(crate) fn apart(
+        &self,
+        call: &str,
+        work: impl FnOnce(sys::CUstream) -> CUresult,
+    ) -> Result<(), DeviceError> {
+        let stream = self.utility.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check(call, work(*stream))?;
+        // SAFETY: the stream lives as long as the context.
+        self.check(call, unsafe { sys::cuStreamSynchronize(*stream) })
+    }
+
+    /// A kernel, compiled and loaded. Loaded now rather than at its first launch: loading waits for the GPU, which may be waiting
+    /// for another rank by then.
+    pub(crate) fn function(&self, source: Specialised) -> Result<Function, DeviceError> {
+        let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = functions.get(&source.text) {
+            return Ok(*function);
+        }
+        let code = machine_code(&source, self.arch).map_err(|error| match error {
+            CompileError::Missing(text) => DeviceError::Unsupported(text),
+            failed => DeviceError::Failed(failed.to_string()),
+        })?;
+        self.make_current()?;
+        let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let name = std::ffi::CString::new(LAUNCHED).unwrap_or_default();
+        // SAFETY: `code` is machine code as the compiler made it, which says its own length; the places are written.
+        unsafe {
+            self.check(
+                "cuModuleLoadData",
+                sys::cuModuleLoadData(&mut module, code.as_ptr().cast::<c_void>()),
+            )?;
+            self.check(
+                "cuModuleGetFunction",
+                sys::cuModuleGetFunction(&mut function, module, name.as_ptr()),
+            )?;
+        }
+        functions.insert(source.text, Function(function));
+        Ok(Function(function))
+    }
+
+    /// A word that the GPU and the host both see, holding 0.
+    pub(crate) fn word(self: &Arc<Context>) -> Result<Word, DeviceError> {
+        let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        if words.is_empty() {
+            let page = self.pinned(PAGE)?;
+            for at in (0..PAGE).step_by(LINE) {
+                // SAFETY: the page is never freed; the place lies in it and is aligned.
+                words.push(unsafe { &*page.add(at).cast::<AtomicU64>() });
+            }
+        }
+        let place = words.pop().ok_or_else(|| DeviceError::Failed("a page without words".to_string()))?;
+        place.store(0, std::sync::atomic::Ordering::Relaxed);
+        Ok(Word { context: self.clone(), place })
+    }
+
+    /// Zeroed host memory that the GPU reaches at full speed, under the same address.
+    pub(crate) fn pinned(&self, bytes: usize) -> Result<*mut u8, DeviceError> {
+        self.make_current()?;
+        let mut place = std::ptr::null_mut();
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        // SAFETY: a context is current; `place` is written.
+        let result = unsafe { sys::cuMemHostAlloc(&mut place, bytes, flags) };
+        self.check_memory("cuMemHostAlloc", bytes as u64, result)?;
+        // SAFETY: so many bytes were just allocated, and nobody else knows of them.
+        unsafe { std::ptr::write_bytes(place.cast::<u8>(), 0, bytes) };
+        Ok(place.cast())
+    }
+}
+
+/// A word that the GPU and the host both see. Its place is used again after it is dropped.
+pub(crate) struct Word {
+    context: Arc<Context>,
+    place: &'static AtomicU64,
+}
+
+impl Word {
+    /// The word, as the host sees it.
+    pub(crate) fn get(&self) -> &AtomicU64 {
+        self.place
+    }
+
+    /// Its address, for both: the host's addresses are the GPU's too (unified addressing).
+    pub(crate) fn address(&self) -> u64 {
+        std::ptr::from_ref(self.place) as u64
+    }
+}
+
+impl Drop for Word {
+    fn drop(&mut self) {
+        self.context.words.lock().unwrap_or_else(PoisonError::into_inner).push(self.place);
+    }
+}
+
+fn attribute_of(device: sys::CUdevice, attribute: Attribute) -> Result<i32, DeviceError> {
+    let mut value = 0;
+    // SAFETY: the driver is initialised and has the device; `value` is written.
+    let result = unsafe { sys::cuDeviceGetAttribute(&mut value, attribute, device) };
+    driver::text("cuDeviceGetAttribute", result).map_err(DeviceError::Failed)?;
+    Ok(value)
+}
+
+/// What a device is, in a line: `cuda:0 NVIDIA H200, compute capability 9.0, 143771 MiB, bus 0000:19:00.0, GPU-…`.
+pub(crate) fn describe(ordinal: u32) -> Result<String, DeviceError> {
+    Driver::get()?;
+    let failed = |call: &str, result| driver::text(call, result).map_err(DeviceError::Failed);
+    let (mut device, mut bytes, mut uuid) = (0, 0, sys::CUuuid { bytes: [0; 16] });
+    let (mut name, mut bus): ([c_char; 256], [c_char; 32]) = ([0; 256], [0; 32]);
+    // SAFETY: the driver is initialised; each call writes no more than the place given, ending strings with zero.
+    unsafe {
+        failed("cuDeviceGet", sys::cuDeviceGet(&mut device, ordinal as i32))?;
+        failed("cuDeviceGetName", sys::cuDeviceGetName(name.as_mut_ptr(), 256, device))?;
+        failed("cuDeviceGetPCIBusId", sys::cuDeviceGetPCIBusId(bus.as_mut_ptr(), 32, device))?;
+        failed("cuDeviceGetUuid", sys::cuDeviceGetUuid_v2(&mut uuid, device))?;
+        failed("cuDeviceTotalMem", sys::cuDeviceTotalMem_v2(&mut bytes, device))?;
+    }
+    let text = |chars: &[c_char]| {
+        // SAFETY: the driver ended the string within the array.
+        unsafe { CStr::from_ptr(chars.as_ptr()) }.to_string_lossy().into_owned()
+    };
+    let (major, minor) = (
+        attribute_of(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        attribute_of(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+    );
+    let uuid: Vec<String> = uuid.bytes.iter().map(|byte| format!("{:02x}", *byte as u8)).collect();
+    let [a, b, c, d, e] =
+        [&uuid[..4], &uuid[4..6], &uuid[6..8], &uuid[8..10], &uuid[10..]].map(|part| part.concat());
+    Ok(format!(
+        "cuda:{ordinal} {}, compute capability {major}.{minor}, {} MiB, bus {}, GPU-{a}-{b}-{c}-{d}-{e}",
+        text(&name),
+        bytes >> 20,
+        text(&bus)
+    ))
+}
+
+/// Bytes of a GPU's memory that are free, and that there are, of all processes on it.
+///
+/// # Errors
+/// Without a driver or without that device.
+pub fn memory(ordinal: u32) -> Result<(u64, u64), DeviceError> {
+    let context = Context::get(ordinal)?;
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: the context is current; both places are written.
+    context.check("cuMemGetInfo", unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) })?;
+    Ok((free as u64, total as u64))
+}

@@ -1,0 +1,116 @@
+//! The backend's devices, as core sees them.
+
+use std::sync::Arc;
+
+use squall_core::{
+    Arg, Backend, BoundRange, Device, DeviceError, Grid, KernelDef, Memory, Stream, Work, register_backend,
+};
+
+use crate::compile::Nvrtc;
+use crate::context::{Context, describe};
+use crate::driver::Driver;
+use crate::kernel::Kernel;
+use crate::memory::{DeviceMemory, PinnedMemory};
+use crate::stream::CudaStream;
+
+/// The backend. Nothing of CUDA is opened before a method is called.
+pub static CUDA: Cuda = Cuda(());
+
+register_backend!(&CUDA);
+
+/// [`CUDA`]'s type.
+#[derive(Debug)]
+pub struct Cuda(());
+
+impl Backend for Cuda {
+    fn kind(&self) -> &'static str {
+        "cuda"
+    }
+
+    fn default_library(&self) -> &'static str {
+        "nccl"
+    }
+
+    fn count(&self) -> Result<Option<u32>, DeviceError> {
+        let driver = Driver::get()?;
+        if driver.devices() > 0 {
+            return Ok(Some(driver.devices()));
+        }
+        let mut text = format!("no CUDA device is visible ({})", driver.found());
+        if let Some(list) = std::env::var_os("CUDA_VISIBLE_DEVICES") {
+            text += &format!("; CUDA_VISIBLE_DEVICES is `{}`", list.display());
+        }
+        Err(DeviceError::Unsupported(text))
+    }
+
+    fn repeats(&self) -> bool {
+        false
+    }
+
+    fn open(&self, index: u32) -> Result<Arc<dyn Device>, DeviceError> {
+        Ok(Arc::new(CudaDevice(Context::get(index)?)))
+    }
+
+    fn findings(&self) -> Vec<String> {
+        let mut findings = Vec::new();
+        let devices = match Driver::get() {
+            Ok(driver) => {
+                findings.push(driver.found());
+                driver.devices()
+            }
+            // `count` tells why.
+            Err(_) => 0,
+        };
+        match Nvrtc::get() {
+            Ok(nvrtc) => findings.push(nvrtc.found()),
+            Err(missing) => findings.extend(missing.to_string().lines().map(str::to_string)),
+        }
+        findings.extend(
+            (0..devices)
+                .map(|ordinal| describe(ordinal).unwrap_or_else(|error| format!("cuda:{ordinal}: {error}"))),
+        );
+        findings
+    }
+}
+
+struct CudaDevice(Arc<Context>);
+
+impl Device for CudaDevice {
+    fn id(&self) -> &str {
+        self.0.id()
+    }
+
+    fn kind(&self) -> &'static str {
+        CUDA.kind()
+    }
+
+    fn captures(&self) -> bool {
+        true
+    }
+
+    fn make_current(&self) -> Result<(), DeviceError> {
+        self.0.make_current()
+    }
+
+    fn alloc(&self, bytes: u64) -> Result<Box<dyn Memory>, DeviceError> {
+        Ok(Box::new(DeviceMemory::new(&self.0, bytes)?))
+    }
+
+    fn alloc_staging(&self, bytes: u64) -> Result<Box<dyn Memory>, DeviceError> {
+        Ok(Box::new(PinnedMemory::new(&self.0, bytes)?))
+    }
+
+    fn stream(&self) -> Result<Box<dyn Stream>, DeviceError> {
+        Ok(Box::new(CudaStream::new(&self.0)?))
+    }
+
+    unsafe fn kernel(
+        &self,
+        kernel: &'static KernelDef,
+        args: Vec<Arg<BoundRange>>,
+        grid: Grid,
+    ) -> Result<Box<dyn Work>, DeviceError> {
+        // Its launches are unsafe by the same promise that this call asks for.
+        Ok(Box::new(Kernel::new(&self.0, kernel, &args, grid)?))
+    }
+}

@@ -1,0 +1,127 @@
+//! The CUDA driver: found and initialised once, when a device is first asked for.
+//!
+//! Its functions come from cudarc's bindings, which look them up at run time and panic when the library is missing. So nothing
+//! here calls them before [`Driver::get`] has found the library.
+
+use std::ffi::CStr;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use cudarc::driver::sys::{self, CUresult};
+use squall_core::DeviceError;
+use squall_dylib::Wanted;
+
+/// The oldest driver: of CUDA 12.0, whose functions are the ones used here.
+const MINIMUM: i32 = 12000;
+
+const WANTED: Wanted = Wanted {
+    what: "the NVIDIA driver",
+    names: &["libcuda.so.1", "libcuda.so"],
+    variable: "SQUALL_CUDA_DRIVER",
+    wheels: &[],
+    install: "the NVIDIA driver of the GPU, version 525 or newer (on Debian the packages `nvidia-driver` and `libcuda1`)",
+};
+
+/// The driver of this machine.
+pub(crate) struct Driver {
+    path: PathBuf,
+    /// The CUDA version that it supports: 13020 is 13.2.
+    version: i32,
+    /// GPUs that this process may use.
+    devices: u32,
+}
+
+impl Driver {
+    /// The driver, initialised; why there is none, otherwise.
+    pub(crate) fn get() -> Result<&'static Driver, DeviceError> {
+        static DRIVER: OnceLock<Result<Driver, String>> = OnceLock::new();
+        let driver = DRIVER.get_or_init(Driver::open);
+        driver.as_ref().map_err(|text| DeviceError::Unsupported(text.clone()))
+    }
+
+    fn open() -> Result<Driver, String> {
+        let found = squall_dylib::open(&WANTED).map_err(|missing| missing.to_string())?;
+        let path = found.path;
+        // SAFETY: opens libraries by the names under which the one above is already open.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(format!(
+                "{} was opened, but cannot be found again by the name `libcuda.so.1`",
+                path.display()
+            ));
+        }
+        let mut version = 0;
+        // SAFETY: the library is there; the call may come before the initialisation and writes `version`.
+        text("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&mut version) })?;
+        if version < MINIMUM {
+            return Err(format!(
+                "the NVIDIA driver {} is of CUDA {}, and squall needs one of CUDA {} or newer: install a newer driver",
+                path.display(),
+                dotted(version),
+                dotted(MINIMUM)
+            ));
+        }
+        // SAFETY: as above; no flags exist.
+        let devices = match unsafe { sys::cuInit(0) } {
+            CUresult::CUDA_ERROR_NO_DEVICE => 0,
+            result => {
+                text("cuInit", result)?;
+                let mut count = 0;
+                // SAFETY: the driver is initialised; `count` is written.
+                text("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&mut count) })?;
+                u32::try_from(count).unwrap_or(0)
+            }
+        };
+        Ok(Driver { path, version, devices })
+    }
+
+    /// GPUs that this process may use.
+    pub(crate) fn devices(&self) -> u32 {
+        self.devices
+    }
+
+    /// The file that it came from, and its version.
+    pub(crate) fn found(&self) -> String {
+        format!("driver of CUDA {} from {}", dotted(self.version), self.path.display())
+    }
+}
+
+fn dotted(version: i32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+/// A result of the driver as an error with the driver's own words.
+pub(crate) fn text(call: &str, result: CUresult) -> Result<(), String> {
+    if result == CUresult::CUDA_SUCCESS {
+        return Ok(());
+    }
+    let word = |get: unsafe fn(CUresult, *mut *const std::ffi::c_char) -> CUresult| {
+        let mut text = std::ptr::null();
+        // SAFETY: the call writes the address of a static string, or null for a number that it does not know.
+        let known = unsafe { get(result, &mut text) } == CUresult::CUDA_SUCCESS && !text.is_null();
+        // SAFETY: as just said.
+        known.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy())
+    };
+    let name = word(sys::cuGetErrorName).unwrap_or_else(|| format!("error {}", result as u32).into());
+    let meaning = word(sys::cuGetErrorString).unwrap_or_default();
+    Err(format!("{call}: {name}: {meaning}"))
+}
+
+/// Whether the device cannot be used by this process any more after such a result: every later call gives it again.
+pub(crate) fn is_lost(result: CUresult) -> bool {
+    matches!(
+        result,
+        CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUresult::CUDA_ERROR_LAUNCH_TIMEOUT
+            | CUresult::CUDA_ERROR_ASSERT
+            | CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR
+            | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | CUresult::CUDA_ERROR_MISALIGNED_ADDRESS
+            | CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | CUresult::CUDA_ERROR_INVALID_PC
+            | CUresult::CUDA_ERROR_LAUNCH_FAILED
+            | CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
+            | CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE
+            | CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE
+            | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
+    )
+}

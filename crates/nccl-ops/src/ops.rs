@@ -1,0 +1,74 @@
+//! Squall's own ops by NCCL.
+
+use squall_core::ops::{self, Contract};
+use squall_core::{
+    ArgError, Args, Description, DeviceError, LibraryOp, Needs, OpCall, OpError, ParamDef, Prepare, Task,
+    Work, register_op,
+};
+
+use crate::batch::Batch;
+use crate::communicators::RankSession;
+use crate::{DEVICE, NAME};
+
+register_op!(
+    &NcclOp(&ops::ALL_GATHER),
+    &NcclOp(&ops::ALL_REDUCE),
+    &NcclOp(&ops::ALL_TO_ALL),
+    &NcclOp(&ops::BROADCAST),
+    &NcclOp(&ops::GATHER),
+    &NcclOp(&ops::RECV),
+    &NcclOp(&ops::REDUCE),
+    &NcclOp(&ops::REDUCE_SCATTER),
+    &NcclOp(&ops::SCATTER),
+    &NcclOp(&ops::SEND),
+    &NcclOp(&ops::SEND_RECV),
+);
+
+/// One of squall's own ops on CUDA devices.
+pub(crate) struct NcclOp(pub(crate) &'static Contract);
+
+impl Task for NcclOp {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn summary(&self) -> &'static str {
+        self.0.summary()
+    }
+
+    fn params(&self) -> &'static [ParamDef] {
+        self.0.params()
+    }
+
+    fn example(&self) -> &'static str {
+        self.0.example()
+    }
+
+    fn describe(&self, args: &Args<'_>) -> Result<Description, ArgError> {
+        self.0.describe(args)
+    }
+}
+
+impl LibraryOp for NcclOp {
+    fn library(&self) -> &'static str {
+        NAME
+    }
+
+    fn device(&self) -> &'static str {
+        DEVICE
+    }
+
+    /// All dtypes and reductions, in groups, captured, across processes.
+    fn needs(&self) -> Needs {
+        Needs::NONE
+    }
+
+    unsafe fn prepare(&self, batch: &[OpCall<'_>], cx: &mut Prepare<'_>) -> Result<Box<dyn Work>, OpError> {
+        let session = cx.session.as_deref().and_then(|session| session.downcast_ref::<RankSession>());
+        match session {
+            // SAFETY: the caller's.
+            Some(session) => Ok(Box::new(unsafe { Batch::new(batch, session) }?)),
+            None => Err(DeviceError::Failed(format!("the library `{NAME}` was not connected")).into()),
+        }
+    }
+}
