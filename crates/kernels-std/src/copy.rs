@@ -1,10 +1,10 @@
 //! Copies: whole ranges, with a change of dtype, and rows of a matrix.
 
 use num_traits::AsPrimitive;
-use squall_core::{ArgError, Args, Cover, HostCall, KernelDef, ParamDef, Presence, Type, with_element};
+use squall_core::{ArgError, Args, Cover, CudaSource, HostCall, KernelDef, ParamDef, Presence, Type, with_element};
 
 use crate::check::{ANY, len, same_len};
-use crate::example;
+use crate::{cuda_text, example};
 use crate::map::{self, reached};
 use crate::numeric::Number;
 
@@ -35,6 +35,7 @@ grid = { threads = 4, block = 32 }
 "#
     ),
     host: Some(&copy),
+    cuda: Some(CudaSource::new(cuda_text!("copy.cu"), "copy").looping()),
     ..KernelDef::EMPTY
 };
 
@@ -76,6 +77,7 @@ grid = { threads = 4, block = 32 }
 "#
     ),
     host: Some(&cast),
+    cuda: Some(CudaSource::new(cuda_text!("cast.cu"), "cast").looping()),
     ..KernelDef::EMPTY
 };
 
@@ -128,6 +130,7 @@ grid = { threads = [1, 3], block = [1, 32] }
 "#
     ),
     host: Some(&copy_2d),
+    cuda: Some(CudaSource::new(cuda_text!("copy_2d.cu"), "copy_2d").looping()),
     ..KernelDef::EMPTY
 };
 

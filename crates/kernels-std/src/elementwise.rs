@@ -82,6 +82,7 @@ pub static SUB: KernelDef = KernelDef {
     summary: "out[i] = a[i] - b[i]; integers wrap",
     example: binary_example!("sub"),
     host: Some(&sub),
+    cuda: Some(CudaSource::new(cuda_text!("sub.cu"), "sub").looping()),
     ..BINARY
 };
 
@@ -95,6 +96,7 @@ pub static MUL: KernelDef = KernelDef {
     summary: "out[i] = a[i] * b[i]; integers wrap",
     example: binary_example!("mul"),
     host: Some(&mul),
+    cuda: Some(CudaSource::new(cuda_text!("mul.cu"), "mul").looping()),
     ..BINARY
 };
 
@@ -109,6 +111,11 @@ pub static DIV: KernelDef = KernelDef {
     summary: "out[i] = a[i] / b[i]; integers are cut toward zero, and an integer over zero is an error",
     example: binary_example!("div"),
     host: Some(&div),
+    cuda: Some(
+        CudaSource::new(cuda_text!("div.cu"), "div")
+            .looping()
+            .failing(&["division by zero: element {} of `b` is 0"]),
+    ),
     ..BINARY
 };
 
@@ -151,6 +158,7 @@ grid = { threads = 4, block = 32 }
 "#
     ),
     host: Some(&sqrt),
+    cuda: Some(CudaSource::new(cuda_text!("sqrt.cu"), "square_roots").looping()),
     ..KernelDef::EMPTY
 };
 
@@ -186,6 +194,7 @@ grid = { threads = 4, block = 32 }
 "#
     ),
     host: Some(&scale),
+    cuda: Some(CudaSource::new(cuda_text!("scale.cu"), "scale").looping()),
     ..KernelDef::EMPTY
 };
 
@@ -231,6 +240,7 @@ grid = { threads = 4, block = 32 }
 "#
     ),
     host: Some(&axpy),
+    cuda: Some(CudaSource::new(cuda_text!("axpy.cu"), "axpy").looping()),
     ..KernelDef::EMPTY
 };
 

@@ -1,9 +1,9 @@
 //! Kernels that read nothing: `fill` and `iota`.
 
-use squall_core::{Arg, Cover, HostCall, KernelDef, ParamDef, Type, with_element};
+use squall_core::{Arg, Cover, CudaSource, HostCall, KernelDef, ParamDef, Type, with_element};
 
 use crate::check::ANY;
-use crate::example;
+use crate::{cuda_text, example};
 use crate::map::reached;
 use crate::numeric::{Arithmetic, Number};
 
@@ -31,6 +31,7 @@ grid = { threads = 4, block = 32 }
 "#
     ),
     host: Some(&fill),
+    cuda: Some(CudaSource::new(cuda_text!("fill.cu"), "fill").looping()),
     ..KernelDef::EMPTY
 };
 
@@ -66,6 +67,7 @@ grid = { threads = 4, block = 32 }
 "#
     ),
     host: Some(&iota),
+    cuda: Some(CudaSource::new(cuda_text!("iota.cu"), "iota").looping()),
     ..KernelDef::EMPTY
 };
 

@@ -1,9 +1,9 @@
 //! Layers of a network and their gradients.
 
-use squall_core::{Cover, DType, HostCall, KernelDef, ParamDef, Type, with_element};
+use squall_core::{Cover, DType, CudaSource, HostCall, KernelDef, ParamDef, Type, with_element};
 
 use crate::check::{ANY, FLOAT, has_rows_like, same_len};
-use crate::example;
+use crate::{cuda_text, example};
 use crate::map::{map, reached, zip};
 use crate::numeric::{Arithmetic, Number, with_float};
 
@@ -38,6 +38,7 @@ grid = { threads = 4, block = 32 }
 "#
     ),
     host: Some(&relu),
+    cuda: Some(CudaSource::new(cuda_text!("relu.cu"), "relu").looping()),
     ..KernelDef::EMPTY
 };
 
@@ -85,6 +86,7 @@ grid = { threads = 4, block = 32 }
 "#
     ),
     host: Some(&relu_grad),
+    cuda: Some(CudaSource::new(cuda_text!("relu_grad.cu"), "relu_grad").looping()),
     ..KernelDef::EMPTY
 };
 
@@ -127,6 +129,7 @@ grid = { threads = 6, block = 32 }
 "#
     ),
     host: Some(&bias_rows),
+    cuda: Some(CudaSource::new(cuda_text!("bias_rows.cu"), "bias_rows").looping()),
     ..KernelDef::EMPTY
 };
 
@@ -173,6 +176,7 @@ grid = { threads = 4, block = 32 }
 "#
     ),
     host: Some(&sgd),
+    cuda: Some(CudaSource::new(cuda_text!("sgd.cu"), "sgd").looping()),
     ..KernelDef::EMPTY
 };
 

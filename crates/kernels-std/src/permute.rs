@@ -2,10 +2,10 @@
 
 use std::cell::Cell;
 
-use squall_core::{ArgError, Args, Cover, HostCall, KernelDef, ParamDef, Presence, Type, with_element};
+use squall_core::{ArgError, Args, Cover, CudaSource, HostCall, KernelDef, ParamDef, Presence, Type, with_element};
 
 use crate::check::{ANY, len, same_len};
-use crate::example;
+use crate::{cuda_text, example};
 use crate::map::{copy, reached};
 
 /// The most axes.
@@ -44,6 +44,7 @@ grid = { threads = 6, block = 32 }
 "#
     ),
     host: Some(&permute),
+    cuda: Some(CudaSource::new(cuda_text!("permute.cu"), "permute").looping()),
     ..KernelDef::EMPTY
 };
 

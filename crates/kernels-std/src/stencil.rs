@@ -2,10 +2,10 @@
 
 use std::cell::Cell;
 
-use squall_core::{ArgError, Args, Cover, HostCall, KernelDef, ParamDef, Type};
+use squall_core::{ArgError, Args, Cover, CudaSource, HostCall, KernelDef, ParamDef, Type};
 
 use crate::check::FLOAT;
-use crate::example;
+use crate::{cuda_text, example};
 use crate::map::copy;
 use crate::numeric::{Arithmetic, Number, with_float};
 
@@ -40,6 +40,7 @@ grid = { threads = [4, 3], block = [32, 8] }
 "#
     ),
     host: Some(&stencil5),
+    cuda: Some(CudaSource::new(cuda_text!("stencil5.cu"), "stencil5").looping()),
     ..KernelDef::EMPTY
 };
 
