@@ -24,7 +24,7 @@ template <class S> using Slice = squall::Pack<S>[DEPTH][WIDEST + 1];
 // Tiles of `c` for teams of `SIDE` × `SIDE` threads, each of which makes `PACKS` × `PACKS` blocks of `pack` × `pack` elements.
 template <u32 SIDE, u32 PACKS, class T, bool deep_a, bool deep_b> struct Tiles {
     typedef sum_type<T> S;
-    static constexpr u32 pack = squall::Pack<S>::lanes, width = SIDE * PACKS * pack, each = PACKS * pack;
+    static constexpr u32 team = SIDE * SIDE, pack = squall::Pack<S>::lanes, width = SIDE * PACKS * pack, each = PACKS * pack;
 
     Factor<T, deep_a> a;
     Factor<T, deep_b> b;
@@ -34,7 +34,7 @@ template <u32 SIDE, u32 PACKS, class T, bool deep_a, bool deep_b> struct Tiles {
 
     // Brings `DEPTH` terms of `width` lanes to shared memory; zeros stand for what the factor has not.
     template <bool deep> static __device__ void bring(Slice<S> &slice, const Factor<T, deep> &from, u64 lane, u64 term) {
-        constexpr u32 team = SIDE * SIDE, lanes_apart = deep ? team / DEPTH : 0, terms_apart = deep ? 0 : team / width;
+        constexpr u32 lanes_apart = deep ? team / DEPTH : 0, terms_apart = deep ? 0 : team / width;
         u32 x = deep ? rank() / DEPTH : rank() % width, y = deep ? rank() % DEPTH : rank() / width;
         u64 lanes_left = from.lanes - squall::least(from.lanes, lane + x);
         u64 terms_left = from.depth - squall::least(from.depth, term + y);
@@ -64,7 +64,7 @@ template <u32 SIDE, u32 PACKS, class T, bool deep_a, bool deep_b> struct Tiles {
     __device__ void make(u64 tile, Slice<S> (&slices)[2]) const {
         u64 across = (b.lanes + width - 1) / width, row = tile / across * width, col = tile % across * width;
         u32 x = rank() % SIDE, y = rank() / SIDE;
-        bool works = y < SIDE;
+        bool works = rank() < team;
         S sums[each][each] = {};
         for (u64 term = 0; term < a.depth; term += DEPTH) {
             __syncthreads();
@@ -112,18 +112,18 @@ template <class T, bool deep_a, bool deep_b> __device__ inline void make_one(Fac
 }
 
 // Tiles where the grid covers the product and its blocks are large enough; then a block may make any of them. Else an element a
-// thread. Large tiles need fewer loads, small ones leave no processor idle.
+// thread. Large tiles need fewer loads, small ones leave no processor idle. In the largest blocks a thread has a quarter of the
+// registers, and four make what else is one's.
 template <class T, bool deep_a, bool deep_b>
 __device__ inline void product(Factor<T, deep_a> a, Factor<T, deep_b> b, T *c, const squall::Launch &launch) {
     constexpr u64 ENOUGH = 96;
+    constexpr bool many = squall::most_threads == 1024;
     __shared__ Slice<sum_type<T>> slices[2];
-    Tiles<16, 2, T, deep_a, deep_b> large = {a, b, c};
     if (team() < 256 || launch.threads[0] < b.lanes || launch.threads[1] < a.lanes) return make_one(a, b, c);
     if (blockIdx.z != 0) return;
-    if (large.count() < ENOUGH) return Tiles<16, 1, T, deep_a, deep_b>{a, b, c}.make_all(slices);
-    // The same tiles, with fewer registers for each of more threads.
-    if (team() == 1024) return Tiles<32, 1, T, deep_a, deep_b>{a, b, c}.make_all(slices);
-    large.make_all(slices);
+    Tiles<many ? 32 : 16, many ? 1 : 2, T, deep_a, deep_b> large = {a, b, c};
+    if (large.count() >= ENOUGH && team() >= large.team) return large.make_all(slices);
+    Tiles<16, 1, T, deep_a, deep_b>{a, b, c}.make_all(slices);
 }
 
 } // namespace standard
