@@ -1,12 +1,14 @@
 //! Copies: whole ranges, with a change of dtype, and rows of a matrix.
 
 use num_traits::AsPrimitive;
-use squall_core::{ArgError, Args, Cover, CudaSource, HostCall, KernelDef, ParamDef, Presence, Type, with_element};
+use squall_core::{
+    ArgError, Args, Cover, CudaSource, HostCall, KernelDef, ParamDef, Presence, Type, with_element,
+};
 
 use crate::check::{ANY, len, same_len};
-use crate::{cuda_text, example};
 use crate::map::{self, reached};
 use crate::numeric::Number;
+use crate::{cuda_text, example};
 
 /// `dst[i] = src[i]`.
 pub static COPY: KernelDef = KernelDef {

@@ -3,9 +3,9 @@
 use squall_core::{Cover, CudaSource, HostCall, KernelDef, ParamDef, Type, with_element};
 
 use crate::check::{ANY, FLOAT, same_len};
-use crate::{cuda_text, example};
 use crate::map::{map, reached, zip};
 use crate::numeric::{Arithmetic, Number, with_float};
+use crate::{cuda_text, example};
 
 /// What `add`, `sub`, `mul` and `div` share.
 const BINARY: KernelDef = KernelDef {
@@ -105,7 +105,8 @@ fn mul(call: &HostCall<'_>) -> Result<(), String> {
 }
 
 /// `out[i] = a[i] / b[i]`. The quotient of integers is cut toward zero, and the least integer over -1 wraps to
-/// itself; an integer over zero fails the rank before anything is written.
+/// itself; an integer over zero fails the rank. The host then has written nothing; a CUDA device has written all but the
+/// elements whose quotient does not exist, and names any one of them.
 pub static DIV: KernelDef = KernelDef {
     name: "div",
     summary: "out[i] = a[i] / b[i]; integers are cut toward zero, and an integer over zero is an error",

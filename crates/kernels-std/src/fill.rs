@@ -3,9 +3,9 @@
 use squall_core::{Arg, Cover, CudaSource, HostCall, KernelDef, ParamDef, Type, with_element};
 
 use crate::check::ANY;
-use crate::{cuda_text, example};
 use crate::map::reached;
 use crate::numeric::{Arithmetic, Number};
+use crate::{cuda_text, example};
 
 /// `dst[i] = value`.
 pub static FILL: KernelDef = KernelDef {

@@ -1,6 +1,7 @@
 //! The standard kernels.
 //!
-//! A kernel is one `pub static` descriptor with its host form beside it. The rules that all of them keep:
+//! A kernel is one `pub static` descriptor with its host form beside it and its CUDA form in `cuda/`, under the kernel's name.
+//! The rules that all of them keep:
 //!
 //! - A host form computes what the threads of its grid compute. A thread with coordinates (x, y) owns the
 //!   element that the kernel's `covers` names: x counts elements, or columns where y counts rows. An element
@@ -11,6 +12,7 @@
 //! - Sums are taken in an order that depends on the shape alone: the same arguments give the same bits.
 //! - Buffers are counted in elements, row-major. Where a rule speaks of lengths alone, `[2, 3]` fits `[6]`.
 //! - A host form allocates nothing.
+//! - A CUDA form has the host form's results. Those of element-wise kernels agree bit for bit, but for the bits of a NaN.
 #![forbid(unsafe_code)]
 
 mod check;

@@ -1,11 +1,11 @@
 //! Layers of a network and their gradients.
 
-use squall_core::{Cover, DType, CudaSource, HostCall, KernelDef, ParamDef, Type, with_element};
+use squall_core::{Cover, CudaSource, DType, HostCall, KernelDef, ParamDef, Type, with_element};
 
 use crate::check::{ANY, FLOAT, has_rows_like, same_len};
-use crate::{cuda_text, example};
 use crate::map::{map, reached, zip};
 use crate::numeric::{Arithmetic, Number, with_float};
+use crate::{cuda_text, example};
 
 /// `dst[i] = max(src[i], 0)`; NaN stays NaN.
 pub static RELU: KernelDef = KernelDef {

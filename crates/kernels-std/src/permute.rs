@@ -2,11 +2,13 @@
 
 use std::cell::Cell;
 
-use squall_core::{ArgError, Args, Cover, CudaSource, HostCall, KernelDef, ParamDef, Presence, Type, with_element};
+use squall_core::{
+    ArgError, Args, Cover, CudaSource, HostCall, KernelDef, ParamDef, Presence, Type, with_element,
+};
 
 use crate::check::{ANY, len, same_len};
-use crate::{cuda_text, example};
 use crate::map::{copy, reached};
+use crate::{cuda_text, example};
 
 /// The most axes.
 const MAX_AXES: usize = 8;

@@ -5,9 +5,9 @@ use std::cell::Cell;
 use squall_core::{ArgError, Args, Cover, CudaSource, HostCall, KernelDef, ParamDef, Type};
 
 use crate::check::FLOAT;
-use crate::{cuda_text, example};
 use crate::map::copy;
 use crate::numeric::{Arithmetic, Number, with_float};
+use crate::{cuda_text, example};
 
 /// One step of the five-point stencil; the border is copied.
 pub static STENCIL5: KernelDef = KernelDef {
