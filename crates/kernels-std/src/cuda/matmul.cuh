@@ -74,7 +74,7 @@ template <u32 SIDE, u32 PACKS, class T, bool deep_a, bool deep_b> struct Tiles {
             }
             __syncthreads();
             if (!works) continue;
-#pragma unroll
+#pragma unroll 4
             for (u32 d = 0; d < DEPTH; ++d) {
                 S down[each], right[each];
                 take(down, slices[0][d], y);
