@@ -80,16 +80,13 @@ macro_rules! example {
 }
 use example;
 
-/// The text of a kernel's CUDA form: the file of that name in `cuda/`, after what all of them share.
+/// The text of a kernel's CUDA form: the files of these names in `cuda/`, after what all kernels share.
 macro_rules! cuda_text {
-    ($file:literal) => {
+    ($($file:literal),+) => {
         concat!(
             "#line 1 \"common.cuh\"\n",
             include_str!("cuda/common.cuh"),
-            "#line 1 \"",
-            $file,
-            "\"\n",
-            include_str!(concat!("cuda/", $file)),
+            $("#line 1 \"", $file, "\"\n", include_str!(concat!("cuda/", $file)),)+
         )
     };
 }

@@ -3,11 +3,12 @@
 use std::cell::Cell;
 
 use num_traits::Float;
-use squall_core::{ArgError, Args, Cover, DType, HostCall, KernelDef, ParamDef, Type};
+use squall_core::{ArgError, Args, Cover, CudaSource, DType, HostCall, KernelDef, ParamDef, Type};
 
 use crate::check::{FLOAT, has_row_for_each, one_element, same_len};
-use crate::example;
 use crate::numeric::{Arithmetic, Number, with_float};
+use crate::reduce::PARTIALS;
+use crate::{cuda_text, example};
 
 const LOGITS: ParamDef = ParamDef::read("logits", FLOAT, "[rows, classes]");
 const LABELS: ParamDef = ParamDef::read(
@@ -15,6 +16,9 @@ const LABELS: ParamDef = ParamDef::read(
     Type::In(&[DType::I32, DType::I64]),
     "[rows], the class of each row; a row with a negative label is left out",
 );
+
+/// What the CUDA forms say of a wrong label: the host forms' words, which go on with the label.
+const NO_CLASS: &str = "row {} has a label without a class";
 
 /// The labels of a launch, of either dtype.
 enum Labels<'a> {
@@ -46,7 +50,7 @@ impl<'a> Labels<'a> {
         match usize::try_from(label) {
             Ok(class) if class < classes => Ok(Some(class)),
             _ if label < 0 => Ok(None),
-            _ => Err(format!("row {row} has the label {label}, but there are {classes} classes")),
+            _ => Err(format!("row {row} has a label without a class: {label}, of {classes} classes")),
         }
     }
 }
@@ -98,6 +102,12 @@ grid = { threads = 32, block = 32 }
 "#
     ),
     host: Some(&softmax_cross_entropy),
+    cuda: Some(
+        CudaSource::new(cuda_text!("sums.cuh", "softmax_cross_entropy.cu"), "softmax_cross_entropy")
+            .looping()
+            .failing(&[NO_CLASS])
+            .scratch(24 + PARTIALS),
+    ),
     ..KernelDef::EMPTY
 };
 
@@ -194,6 +204,11 @@ grid = { threads = 2, block = 32 }
 "#
     ),
     host: Some(&accuracy_count),
+    cuda: Some(
+        CudaSource::new(cuda_text!("sums.cuh", "accuracy_count.cu"), "accuracy_count")
+            .failing(&[NO_CLASS])
+            .scratch(24),
+    ),
     ..KernelDef::EMPTY
 };
 

@@ -2,11 +2,11 @@
 
 use std::cell::Cell;
 
-use squall_core::{ArgError, Args, Cover, HostCall, KernelDef, ParamDef, Presence, Type, with_element};
+use squall_core::{ArgError, Args, Cover, CudaSource, HostCall, KernelDef, ParamDef, Presence, Type, with_element};
 
 use crate::check::{ANY, holds_matrix};
-use crate::example;
 use crate::numeric::{Arithmetic, Number};
+use crate::{cuda_text, example};
 
 const A: ParamDef = ParamDef::read("a", ANY, "[m, k]");
 const A_TRANSPOSED: ParamDef = ParamDef { doc: "[k, m]", ..A };
@@ -66,6 +66,7 @@ pub static MATMUL_NN: KernelDef = KernelDef {
     check: |args| check(args, ["m", "k"], ["k", "n"]),
     example: product_example!("matmul_nn", "[2, 3]", "[3, 4]"),
     host: Some(&matmul_nn),
+    cuda: Some(CudaSource::new(cuda_text!("sums.cuh", "matmul.cuh", "matmul_nn.cu"), "matmul_nn")),
     ..PRODUCT
 };
 
@@ -88,6 +89,7 @@ pub static MATMUL_TN: KernelDef = KernelDef {
     check: |args| check(args, ["k", "m"], ["k", "n"]),
     example: product_example!("matmul_tn", "[3, 2]", "[3, 4]"),
     host: Some(&matmul_tn),
+    cuda: Some(CudaSource::new(cuda_text!("sums.cuh", "matmul.cuh", "matmul_tn.cu"), "matmul_tn")),
     ..PRODUCT
 };
 
@@ -110,6 +112,7 @@ pub static MATMUL_NT: KernelDef = KernelDef {
     check: |args| check(args, ["m", "k"], ["n", "k"]),
     example: product_example!("matmul_nt", "[2, 3]", "[4, 3]"),
     host: Some(&matmul_nt),
+    cuda: Some(CudaSource::new(cuda_text!("sums.cuh", "matmul.cuh", "matmul_nt.cu"), "matmul_nt")),
     ..PRODUCT
 };
 

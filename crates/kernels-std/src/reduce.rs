@@ -2,12 +2,16 @@
 
 use std::cell::Cell;
 
-use squall_core::{Cover, HostCall, KernelDef, ParamDef, Type, with_element};
+use squall_core::{Cover, CudaSource, HostCall, KernelDef, ParamDef, Type, with_element};
 
 use crate::check::{ANY, has_rows_like, one_element, same_len};
-use crate::example;
+use crate::{cuda_text, example};
 use crate::map::{LANES, reached};
 use crate::numeric::{Arithmetic, Number};
+
+/// Bytes of scratch memory for the partial sums of a sum over all blocks: a sum of eight bytes for each of the 1024 chunks that
+/// `cuda/sums.cuh` cuts its terms into, and a count.
+pub(crate) const PARTIALS: u32 = 8 + 1024 * 8;
 
 /// The inner product of two vectors.
 pub static DOT: KernelDef = KernelDef {
@@ -43,6 +47,7 @@ grid = { threads = 256, block = 256 }
 "#
     ),
     host: Some(&dot),
+    cuda: Some(CudaSource::new(cuda_text!("sums.cuh", "dot.cu"), "dot").looping().scratch(PARTIALS)),
     ..KernelDef::EMPTY
 };
 
@@ -81,6 +86,7 @@ grid = { threads = 256, block = 256 }
 "#
     ),
     host: Some(&sum),
+    cuda: Some(CudaSource::new(cuda_text!("sums.cuh", "sum.cu"), "sum").looping().scratch(PARTIALS)),
     ..KernelDef::EMPTY
 };
 
@@ -152,6 +158,7 @@ grid = { threads = 2, block = 32 }
 "#
     ),
     host: Some(&sum_rows),
+    cuda: Some(CudaSource::new(cuda_text!("sums.cuh", "sum_rows.cu"), "sum_rows")),
     ..KernelDef::EMPTY
 };
 

@@ -17,7 +17,8 @@
 //!
 //! `x_t` is the dtype of the argument `x`, one of `f16 bf16 f32 f64 i8 u8 i32 u32 i64 u64`: a kernel is compiled once for each
 //! combination of dtypes that it is used with. `f16` and `bf16` convert to `f32` and back explicitly, and `squall::wide<T>` is the
-//! type to calculate in. What else there is, stands in `prelude.cuh` beside this file: indices, sixteen-byte packs, failures.
+//! type to calculate in. `squall::most_threads` is 256, 512 or 1024: a block has no more threads, and the kernel's registers are
+//! rationed by it. What else there is, stands in `prelude.cuh` beside this file: indices, sixteen-byte packs, failures.
 //!
 //! - The rules of [`KernelDef`] hold: no index at or beyond `launch.threads[axis]` and none beyond the data is touched; on axes
 //!   that the kernel does not cover, only the threads at 0 work.

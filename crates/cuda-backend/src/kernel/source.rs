@@ -43,6 +43,8 @@ fn text(kernel: &KernelDef, source: &CudaSource, dtypes: &[DType], block: u32) -
             let _ = writeln!(text, "typedef {dtype} {}_t;", param.name);
         }
     }
+    let bounds = block.clamp(256, 1024).next_power_of_two();
+    let _ = writeln!(text, "namespace squall {{ constexpr u32 most_threads = {bounds}; }}");
     let _ = writeln!(text, "#line 1 \"{}.cu\"\n{}", kernel.name, source.source);
     // Every field takes a multiple of eight bytes: what `Arguments` writes.
     text += "#line 1 \"squall\"\nstruct squall_arguments {\n";
@@ -57,7 +59,6 @@ fn text(kernel: &KernelDef, source: &CudaSource, dtypes: &[DType], block: u32) -
             }
         };
     }
-    let bounds = block.clamp(256, 1024).next_power_of_two();
     let _ = write!(
         text,
         "  squall::Launch launch;\n}};\nextern \"C\" __global__ void __launch_bounds__({bounds}) {LAUNCHED}\
@@ -133,7 +134,7 @@ mod tests {
         let text = Specialised::new(&KERNEL, &args, 32).unwrap().text;
         assert!(text.contains("typedef bf16 a_t;\ntypedef bf16 f_t;\n"));
         assert!(text.contains("k(a.a, a.f, a.n, a.on != 0, a.launch);"));
-        assert!(text.contains("__launch_bounds__(256)"));
+        assert!(text.contains("__launch_bounds__(256)") && text.contains("most_threads = 256;"));
         assert!(Specialised::new(&KERNEL, &args, 513).unwrap().text.contains("__launch_bounds__(1024)"));
     }
 }

@@ -124,14 +124,14 @@ fn a_label_without_a_class_is_an_error_and_writes_nothing() {
     let (values, labels) = (Buf::filled(6, 0f32).shaped(&[3, 2]), Buf::new(&[0i32, -1, 2]));
     let (loss, grad, count) = (Buf::new(&[9f32]), Buf::filled(6, 9f32), Buf::new(&[9i32]));
     let launch = Launch::new(&SOFTMAX_CROSS_ENTROPY).buffer("logits", &values).buffer("labels", &labels);
-    let message = "row 2 has the label 2, but there are 2 classes".to_string();
+    let message = "row 2 has a label without a class: 2, of 2 classes".to_string();
     assert_eq!(launch.buffer("loss", &loss).buffer("grad", &grad).run(), Err(message.clone()));
     assert_eq!((loss.read::<f32>(), grad.read::<f32>()), (vec![9.0], vec![9.0; 6]));
     let launch = Launch::new(&ACCURACY_COUNT).buffer("logits", &values).buffer("labels", &labels);
     assert_eq!(launch.buffer("count", &count).run(), Err(message));
     assert_eq!(count.read::<i32>(), [9]);
     let huge = loss_of(&[0f32, 1.0], &[i64::MAX]);
-    assert_eq!(huge, Err(format!("row 0 has the label {}, but there are 2 classes", i64::MAX)));
+    assert_eq!(huge, Err(format!("row 0 has a label without a class: {}, of 2 classes", i64::MAX)));
 }
 
 #[test]

@@ -1,0 +1,197 @@
+//! Every kernel's CUDA form against its host form, on the first GPU.
+//!
+//! - `case`: one launch's arguments, and the memory that they lie in, with guard zones
+//! - `values`: what buffers are filled with, and how results are compared
+//! - `plans`: for each kernel how valid arguments are made
+//! - `grids`: the grids that a case is launched on
+//! - `bench`: a device that runs cases
+//! - `broken`: the check itself is checked: on host devices it passes every kernel, and finds faults that are put in
+//!
+//! Without a GPU all trials on it are ignored, and the reason is printed. `SQUALL_TEST_GPUS=1` makes that a failure.
+#![expect(clippy::print_stderr, reason = "a test program")]
+
+mod bench;
+mod broken;
+mod case;
+mod grids;
+mod plans;
+mod values;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use squall_core::conformance::Random;
+use squall_core::{DType, Device, KernelDef, ParamKind, Registry, Type};
+use squall_cuda_backend as _;
+use squall_host_backend as _;
+use squall_kernels_std as _;
+
+use bench::Bench;
+use case::Make;
+use plans::Plan;
+
+/// How much is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// Enough to see that the check works.
+    Little,
+    /// All lengths.
+    Much,
+}
+
+/// What is checked: a kernel on a device against the host form of a kernel.
+#[derive(Clone)]
+pub(crate) struct Subject {
+    pub(crate) plan: &'static Plan,
+    /// Whose host form is right.
+    pub(crate) model: &'static KernelDef,
+    /// What is run on the device.
+    pub(crate) kernel: &'static KernelDef,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) effort: Effort,
+}
+
+impl Subject {
+    /// Runs all cases of one combination of dtypes, one for each parameter.
+    pub(crate) fn check(&self, dtypes: &[DType]) -> Result<(), String> {
+        let host = Registry::linked().and_then(|registry| Ok(registry.open("host", 0)));
+        let host = host.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        let (mut host, mut device) = (Bench::new(host)?, Bench::new(self.device.clone())?);
+        let mut random = Random::new(7);
+        for shape in (self.plan.shapes)(self.effort) {
+            let large = shape.iter().map(|&n| n.max(1)).product::<u64>() > 100_000;
+            for variant in 0..self.plan.variants {
+                if large && variant > 1 {
+                    break;
+                }
+                let mut make = Make::new(self.model, dtypes, variant, &mut random);
+                (self.plan.make)(&mut make, shape);
+                let case = make.finish()?;
+                for grid in grids::of(&case, large, &mut random) {
+                    let times = if large { 1 } else { 2 };
+                    let told = |error| format!("{shape:?}, variant {variant}, {grid:?}: {error}");
+                    bench::compare(&case, [(&mut host, self.model), (&mut device, self.kernel)], grid, times)
+                        .map_err(told)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for all combinations.
+    pub(crate) fn check_all(&self) -> Result<(), String> {
+        for dtypes in combinations(self.model) {
+            self.check(&dtypes).map_err(|error| format!("{}: {error}", name(self.model, &dtypes)))?;
+        }
+        Ok(())
+    }
+}
+
+/// The combinations of dtypes that a kernel's parameters take, each with a dtype for every parameter.
+fn combinations(kernel: &KernelDef) -> Vec<Vec<DType>> {
+    let ty = |place: usize| match kernel.params[place].kind {
+        ParamKind::Buffer(_, ty) | ParamKind::Scalar(ty) => ty,
+        _ => Type::Is(DType::U8), // not looked at
+    };
+    let mut all = vec![Vec::new()];
+    for place in 0..kernel.params.len() {
+        let choices = match ty(place) {
+            Type::In(dtypes) => dtypes,
+            Type::Is(_) | Type::Same(_) => &[DType::U8],
+        };
+        all = all
+            .iter()
+            .flat_map(|begun| choices.iter().map(|&next| [begun.as_slice(), &[next]].concat()))
+            .collect();
+    }
+    for dtypes in &mut all {
+        for place in 0..dtypes.len() {
+            match ty(place) {
+                Type::Is(dtype) => dtypes[place] = dtype,
+                Type::Same(other) => {
+                    let other = kernel.params.iter().position(|param| param.name == other);
+                    dtypes[place] = other.map_or(DType::U8, |other| dtypes[other]);
+                }
+                Type::In(_) => {}
+            }
+        }
+    }
+    all
+}
+
+/// The kernel with the dtypes that a caller chooses.
+fn name(kernel: &KernelDef, dtypes: &[DType]) -> String {
+    let mut name = kernel.name.to_string();
+    for (param, dtype) in kernel.params.iter().zip(dtypes) {
+        if let ParamKind::Buffer(_, Type::In(_)) = param.kind {
+            name += &format!(" {dtype}");
+        }
+    }
+    name
+}
+
+/// The GPU, or why there is none.
+fn gpu(registry: &Registry) -> Result<Arc<dyn Device>, String> {
+    let backend = registry.backend("cuda").ok_or("this build has no `cuda` backend")?;
+    let found = backend.count().map_err(|error| error.to_string())?.unwrap_or(0);
+    if found == 0 {
+        return Err("there is no GPU".to_string());
+    }
+    backend.open(0).map_err(|error| error.to_string())
+}
+
+/// Whether there are as many GPUs as the environment asks for.
+fn enough_gpus(registry: &Registry) -> Result<(), String> {
+    let Ok(wanted) = std::env::var("SQUALL_TEST_GPUS") else { return Ok(()) };
+    let wanted: u32 = wanted.parse().map_err(|_| format!("SQUALL_TEST_GPUS is `{wanted}`, not a number"))?;
+    let found = registry.backend("cuda").map(|backend| backend.count());
+    match found {
+        _ if wanted == 0 => Ok(()),
+        Some(Ok(Some(found))) if found >= wanted => Ok(()),
+        Some(Err(reason)) => Err(format!("SQUALL_TEST_GPUS asks for {wanted} GPUs: {reason}")),
+        found => Err(format!("SQUALL_TEST_GPUS asks for {wanted} GPUs, and there are {found:?}")),
+    }
+}
+
+/// A trial for every kernel and combination of dtypes.
+fn trials(registry: &Registry, device: Option<&Arc<dyn Device>>) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (kernel, _) in registry.kernels() {
+        for dtypes in combinations(kernel) {
+            let device = device.cloned();
+            let ignored = device.is_none();
+            let trial = Trial::test(format!("cuda: {}", name(kernel, &dtypes)), move || {
+                let plan = plans::of(kernel).ok_or("the kernel has no plan")?;
+                let device = device.ok_or("there is no GPU")?;
+                device.make_current().map_err(|error| error.to_string())?;
+                let subject = Subject { plan, model: kernel, kernel, device, effort: Effort::Much };
+                subject.check(&dtypes).map_err(Failed::from)
+            });
+            trials.push(trial.with_ignored_flag(ignored));
+        }
+    }
+    trials
+}
+
+fn main() -> ExitCode {
+    let args = Arguments::from_args();
+    let registry = match Registry::linked() {
+        Ok(registry) => registry,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    if let Err(reason) = enough_gpus(&registry) {
+        eprintln!("{reason}");
+        return ExitCode::FAILURE;
+    }
+    let gpu = gpu(&registry);
+    if let Err(reason) = &gpu {
+        eprintln!("all trials on a GPU are ignored: {reason}");
+    }
+    let mut all = broken::trials(&registry);
+    all.extend(trials(&registry, gpu.as_ref().ok()));
+    libtest_mimic::run(&args, all).exit_code()
+}
