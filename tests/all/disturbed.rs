@@ -72,7 +72,7 @@ fn with(fault: Fault, mute: bool) -> Registry {
     add(Item::Backend(Box::leak(Box::new(Kind { fault }))));
     add(Item::Library(&Connected));
     for (kernel, _) in linked.kernels() {
-        let cuda = Some(CudaSource { source: "", entry: "" });
+        let cuda = Some(CudaSource::new("", ""));
         add(Item::Kernel(Box::leak(Box::new(KernelDef { cuda, ..*kernel }))));
     }
     for (op, _) in linked.ops().filter(|(op, _)| op.device() == "host") {
