@@ -93,7 +93,6 @@ impl Test {
 }
 
 const TESTS: &[Test] = &[
-    // First, so that the trial's process has not touched a GPU before.
     Test::gpu("the first step of a process is captured", 2, steps::cold),
     Test::gpu("examples agree task by task", 1, examples::task_by_task),
     Test::gpu("examples save what they save on the host", 1, examples::saved).captured(),
