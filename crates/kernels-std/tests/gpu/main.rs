@@ -55,7 +55,7 @@ pub(crate) struct Subject {
 impl Subject {
     /// Runs all cases of one combination of dtypes, one for each parameter.
     pub(crate) fn check(&self, dtypes: &[DType]) -> Result<(), String> {
-        let host = Registry::linked().and_then(|registry| Ok(registry.open("host", 0)));
+        let host = Registry::linked().map(|registry| registry.open("host", 0));
         let host = host.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         let (mut host, mut device) = (Bench::new(host)?, Bench::new(self.device.clone())?);
         let mut random = Random::new(7);
