@@ -60,7 +60,8 @@ impl Bench {
         Ok(said.or_else(|| work.failure()))
     }
 
-    fn results(&mut self, case: &Case) -> Result<&[u8], String> {
+    /// The image after the last run.
+    pub(crate) fn results(&mut self, case: &Case) -> Result<&[u8], String> {
         let host = self.staging.host().ok_or("the host does not see staging memory")?;
         Ok(&host[..case.image.len()])
     }
@@ -117,7 +118,8 @@ fn same_words(model: &KernelDef, wanted: Option<&str>, said: Option<&str>) -> Re
         (None, None) => Ok(()),
         (Some(wanted), Some(said)) if !said.is_empty() && wanted.starts_with(&said) => Ok(()),
         (wanted, said) => {
-            let words = |words: Option<String>| words.map_or("nothing".to_string(), |words| format!("`{words}`"));
+            let words =
+                |words: Option<String>| words.map_or("nothing".to_string(), |words| format!("`{words}`"));
             Err(format!("the device said {}, the host {}", words(said), words(wanted)))
         }
     }

@@ -19,9 +19,9 @@ const BLOCKS: [[u64; 3]; 9] = [
 ];
 
 /// Some grids: two with a thread for everything and surplus threads on every axis, and one with too few threads where there
-/// can be too few.
-pub(crate) fn of(case: &Case, large: bool, random: &mut Random) -> Vec<Grid> {
-    let Ok(required) = case.required() else { return Vec::new() };
+/// can be too few. Each with whether it is one of the former.
+pub(crate) fn of(case: &Case, large: bool, random: &mut Random) -> Result<Vec<(Grid, bool)>, String> {
+    let required = case.required()?;
     let covers = case.kernel.covers;
     let mut grids = Vec::new();
     for partial in [false, false, true] {
@@ -40,7 +40,7 @@ pub(crate) fn of(case: &Case, large: bool, random: &mut Random) -> Vec<Grid> {
         });
         // On a y axis that is long beyond the limits, blocks of one row do not do.
         let grid = Grid::new(threads, block).or_else(|_| Grid::new(threads, [16, 32, 1]));
-        grids.extend(grid.ok());
+        grids.push((grid.map_err(|error| error.to_string())?, !partial));
     }
-    grids
+    Ok(grids)
 }
