@@ -79,7 +79,8 @@ pub fn hosts(world: u32) -> Devices {
 }
 
 /// Shows nothing.
-struct Silent;
+#[derive(Debug)]
+pub struct Silent;
 
 impl Watcher for Silent {
     fn note(&mut self, note: &str) {

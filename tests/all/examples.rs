@@ -13,16 +13,16 @@ fn examples() -> PathBuf {
 }
 
 /// A copy of an example's folder, so that what it writes does not land in the checkout.
-struct Copied(TempDir);
+pub(crate) struct Copied(TempDir);
 
 impl Copied {
-    fn new(example: &str) -> Copied {
+    pub(crate) fn new(example: &str) -> Copied {
         let folder = tempfile::tempdir().unwrap();
         copy(&examples().join(example), folder.path());
         Copied(folder)
     }
 
-    fn manifest(&self, name: &str) -> PathBuf {
+    pub(crate) fn manifest(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 

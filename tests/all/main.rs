@@ -1,17 +1,22 @@
 //! Tests of the whole, one binary:
 //!
+//! - [`compare`]: a comparison of two backends, on the stand-in for a GPU in [`disturbed`].
 //! - [`crates`]: which crate depends on which, and on what it must not.
 //! - [`descriptors`]: every kernel's and every op's example, on every world.
 //! - [`examples`]: every example in `examples/`, with its result worked out a second time.
 //! - [`field_cases`]: what went wrong elsewhere, with the values that are right.
+//! - [`observed`]: a plan group whose tasks are looked at, one by one.
 //! - [`pipelines`]: kernels and collectives in a row, on worlds of one to seven ranks.
 //!
 //! Beside it: `failures` (ranks that fail, hang or panic; it counts threads, and so runs one test at a time) and
 //! `allocations` (it counts what the allocator is asked for).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests panic as tests do")]
 
+mod compare;
 mod crates;
 mod descriptors;
+mod disturbed;
 mod examples;
 mod field_cases;
+mod observed;
 mod pipelines;

@@ -187,10 +187,11 @@ pub trait Stream: Any + Send {
     /// overlap, and stay untouched by others until the stream has passed the copy.
     unsafe fn copy(&mut self, dst: DevicePtr, src: DevicePtr, bytes: u64) -> Result<(), DeviceError>;
     /// Sets [`Position::tasks`] in stream order: so many tasks of the run in hand are finished. Recorded into captures, and
-    /// so set again by every replay.
+    /// so set again by every replay. A backend may set it no sooner than the next task begins, or a wait has ended; the last of a
+    /// capture it may leave to the end of the run.
     fn mark(&mut self, tasks: u32) -> Result<(), DeviceError>;
     /// Sets [`Position::runs`] in stream order, and the tasks back to 0: so many runs have ended on this stream. Never
-    /// called while capturing.
+    /// called while capturing. A backend may set it no sooner than the next run begins, or a wait has ended.
     fn complete(&mut self, runs: u32) -> Result<(), DeviceError>;
     /// How far the stream has come, for any thread to read at any time.
     fn progress(&self) -> Arc<dyn Progress>;
@@ -225,8 +226,13 @@ impl From<u64> for Position {
 
 /// How far a stream has come.
 pub trait Progress: Send + Sync {
-    /// The place that the stream has passed last, read as one word.
+    /// The place that the stream has passed last, read as one word. Never blocks for long.
     fn read(&self) -> Position;
+    /// Whether the stream is known to have passed the end of so many runs and no more. Called by the rank's thread in every step,
+    /// so that it must cost next to nothing; a device where knowing takes longer may answer false until a wait has ended.
+    fn has_ended(&self, runs: u32) -> bool {
+        self.read().runs == runs
+    }
 }
 
 impl Progress for AtomicU64 {

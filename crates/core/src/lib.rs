@@ -69,7 +69,7 @@ pub use library_op::{
     Abort, Connect, Exchange, Library, LibraryOp, Needs, OpCall, OpError, Prepare, Session,
 };
 pub use param::{Mode, ParamDef, ParamKind, Presence, Type};
-pub use plan::Feed;
+pub use plan::{Feed, Observer, Written};
 pub use reduce::ReduceOp;
 pub use registry::Registry;
 pub use scalar::Scalar;

@@ -1,7 +1,9 @@
 //! One rank's execution plan: its graph bound to a device, its memory and its stream, ready to run a step.
 //!
-//! The only unsafe calls of core stand here: it is the plan that keeps the promise that memory outlives the work
-//! that was bound to it.
+//! The only unsafe calls of core stand here and below: it is the plan that keeps the promise that memory outlives the
+//! work that was bound to it.
+
+mod observe;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -11,6 +13,10 @@ use crate::buffer::{BufferRange, Download, Upload};
 use crate::device::{Device, DeviceError, DevicePtr, Memory, Progress, Stream, Work};
 use crate::graph::{Body, Node, OpTask, Phase, TaskGraph};
 use crate::library_op::{OpCall, OpError, Prepare};
+
+use self::observe::Observed;
+
+pub use observe::{Observer, Written};
 
 /// Gives a buffer's contents step by step. Called on the rank's thread at the start of every step.
 pub trait Feed: Send {
@@ -55,6 +61,7 @@ pub(crate) struct ExecutionPlan {
     captured: Option<Box<dyn Work>>,
     phases: [Vec<Box<dyn Work>>; 3],
     sessions: Vec<SessionState>,
+    observed: Option<Observed>,
     inputs: Vec<Input>,
     outputs: Vec<Output>,
     memory: Vec<Option<Box<dyn Memory>>>,
@@ -100,6 +107,7 @@ impl ExecutionPlan {
             captured: None,
             phases,
             sessions: Vec::new(),
+            observed: None,
             inputs,
             outputs,
             memory,
@@ -232,7 +240,7 @@ impl ExecutionPlan {
 
     /// Whether the stream has passed the end of all of them.
     pub(crate) fn is_done(&self) -> bool {
-        self.progress.read().runs == self.runs
+        self.progress.has_ended(self.runs)
     }
 
     fn upload(&mut self, step: u64) -> Result<(), DeviceError> {
@@ -263,6 +271,12 @@ impl ExecutionPlan {
     fn tasks(&mut self, phase: Phase, step: u64) -> Result<(), TaskError> {
         let (run, stream) = (self.runs, &mut *self.stream);
         let works = &mut self.phases[phase as usize];
+        if let Some(observed) = &mut self.observed {
+            let memory = &self.memory;
+            return enqueue(works, stream, run, &mut self.at, |task, stream| {
+                observed.show(phase, step, task, stream, memory)
+            });
+        }
         if phase == Phase::Step && self.capture {
             if let Some(captured) = &mut self.captured {
                 return captured.enqueue(stream).map_err(|error| TaskError { task: None, run, error });
@@ -273,7 +287,7 @@ impl ExecutionPlan {
                 let unsupported =
                     || whole(DeviceError::Unsupported("the stream does not capture".to_string()));
                 stream.capture().ok_or_else(unsupported)?.begin().map_err(whole)?;
-                let recorded = enqueue(works, stream, run, &mut self.at);
+                let recorded = enqueue(works, stream, run, &mut self.at, |_, _| Ok(()));
                 // Ended in any case: a stream left capturing could not even be waited for.
                 let captured = stream.capture().ok_or_else(unsupported)?.end();
                 recorded?;
@@ -283,7 +297,14 @@ impl ExecutionPlan {
                 return replayed;
             }
         }
-        enqueue(works, stream, run, &mut self.at)
+        enqueue(works, stream, run, &mut self.at, |_, _| Ok(()))
+    }
+
+    /// Shows an observer what every task writes from here on.
+    pub(crate) fn observe(&mut self, observer: Arc<dyn Observer>) -> Result<(), (String, DeviceError)> {
+        let made = Observed::new(observer, &self.graph, &*self.device);
+        self.observed = Some(made.map_err(|error| (self.device.id().to_string(), error))?);
+        Ok(())
     }
 
     /// Waits for all that was enqueued of a phase, and asks its works how it went.
@@ -395,14 +416,24 @@ fn enqueue(
     stream: &mut dyn Stream,
     run: u32,
     now: &mut Option<usize>,
+    mut after: impl FnMut(usize, &mut dyn Stream) -> Result<(), DeviceError>,
 ) -> Result<(), TaskError> {
     for (index, work) in works.iter_mut().enumerate() {
         *now = Some(index);
         let at = |error| TaskError { task: Some(index), run, error };
         work.enqueue(stream).map_err(at)?;
+        after(index, stream).map_err(|error| at(in_its_words(&mut **work, error)))?;
         mark(stream, index).map_err(at)?;
     }
     Ok(())
+}
+
+/// What a wait for work told, or what the work itself says of it.
+fn in_its_words(work: &mut dyn Work, error: DeviceError) -> DeviceError {
+    match error {
+        DeviceError::Aborted => error,
+        error => work.failure().map_or(error, DeviceError::Failed),
+    }
 }
 
 /// Tells the stream's progress that a task is finished. Every task is marked, so that a report names the very task that a

@@ -9,12 +9,12 @@ use std::time::Instant;
 use squall_core::registry::Item;
 use squall_core::{
     Arg, Backend, BoundRange, BufferDecl, Capture, DType, Device, DeviceError, DevicePtr, Grid, GroupError,
-    HostCall, KernelDef, KernelSpec, Memory, Options, ParamDef, PlanGroup, Position, Progress, RawHandle,
-    Registry, Stream, TaskGraph, Type, Upload, Work, World, verify,
+    HostCall, KernelDef, KernelSpec, Memory, Observer, Options, ParamDef, PlanGroup, Position, Progress,
+    RawHandle, Registry, Stream, TaskGraph, Type, Upload, Work, World, Written, verify,
 };
 
 /// What the devices of a test were asked to do, in order; a test takes the device of its own index.
-static LOGS: [Mutex<Vec<&'static str>>; 3] = [const { Mutex::new(Vec::new()) }; 3];
+static LOGS: [Mutex<Vec<&'static str>>; 4] = [const { Mutex::new(Vec::new()) }; 4];
 
 fn log(index: usize, event: &'static str) {
     LOGS[index].lock().unwrap().push(event);
@@ -199,6 +199,24 @@ fn the_first_step_is_eager_the_second_captured_and_all_later_replayed() {
     assert_eq!(taken(0), ["replay"; 3]);
     drop(group);
     assert_eq!(taken(0), ["drop captured", "drop stream"], "captured work goes before the stream it ran on");
+}
+
+/// Sees everything, and says nothing.
+struct Blind;
+
+impl Observer for Blind {
+    fn written(&self, _: &Written<'_>, _: &mut [u8]) -> Result<bool, DeviceError> {
+        Ok(false)
+    }
+}
+
+#[test]
+fn an_observed_step_is_neither_captured_nor_replayed() {
+    let observer: Arc<dyn Observer> = Arc::new(Blind);
+    let mut group = group(3, true);
+    group.observe(&observer).unwrap();
+    group.execute_many(3).unwrap();
+    assert_eq!(taken(3), ["kernel"; 3]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
 use squall_core::DeviceError;
@@ -11,6 +11,7 @@ use squall_core::DeviceError;
 use crate::compile::{Arch, CompileError, machine_code};
 use crate::driver::{self, Driver};
 use crate::kernel::{LAUNCHED, Specialised};
+use crate::position::Reader;
 
 /// A GPU. Made when it is first used and kept for the life of the process, as its primary context is: other libraries in the
 /// process use the same one.
@@ -24,8 +25,11 @@ pub(crate) struct Context {
     utility: Mutex<sys::CUstream>,
     /// Kernels that were loaded, by their whole text.
     functions: Mutex<BTreeMap<String, Function>>,
-    /// Words that are free to use.
+    /// Words of the host's memory that are free to use.
     words: Mutex<Vec<&'static AtomicU64>>,
+    /// Addresses of words of the GPU's own memory that are free to use.
+    device_words: Mutex<Vec<u64>>,
+    reader: OnceLock<Option<Reader>>,
 }
 
 /// A kernel that is loaded on one GPU, never to be unloaded.
@@ -94,6 +98,8 @@ impl Context {
             utility: Mutex::new(utility),
             functions: Mutex::default(),
             words: Mutex::default(),
+            device_words: Mutex::default(),
+            reader: OnceLock::new(),
         })
     }
 
@@ -193,6 +199,26 @@ impl Context {
         Ok(Word { context: self.clone(), place })
     }
 
+    /// A word of the GPU's own memory.
+    pub(crate) fn device_word(self: &Arc<Context>) -> Result<DeviceWord, DeviceError> {
+        let mut words = self.device_words.lock().unwrap_or_else(PoisonError::into_inner);
+        if words.is_empty() {
+            self.make_current()?;
+            let mut page = 0;
+            // SAFETY: the context is current; `page` is written, and never freed.
+            let result = unsafe { sys::cuMemAlloc_v2(&mut page, PAGE) };
+            self.check_memory("cuMemAlloc", PAGE as u64, result)?;
+            words.extend((0..PAGE).step_by(LINE).map(|at| page + at as u64));
+        }
+        let address = words.pop().ok_or_else(|| DeviceError::Failed("a page without words".to_string()))?;
+        Ok(DeviceWord { context: self.clone(), address })
+    }
+
+    /// Who reads words of the GPU's memory; none if there could be no thread.
+    pub(crate) fn reader(self: &Arc<Context>) -> Option<&Reader> {
+        self.reader.get_or_init(|| Reader::new(self)).as_ref()
+    }
+
     /// Zeroed host memory that the GPU reaches at full speed, under the same address.
     pub(crate) fn pinned(&self, bytes: usize) -> Result<*mut u8, DeviceError> {
         self.make_current()?;
@@ -228,6 +254,28 @@ impl Word {
 impl Drop for Word {
     fn drop(&mut self) {
         self.context.words.lock().unwrap_or_else(PoisonError::into_inner).push(self.place);
+    }
+}
+
+/// A word of the GPU's own memory. Its place is used again after it is dropped.
+pub(crate) struct DeviceWord {
+    context: Arc<Context>,
+    address: u64,
+}
+
+impl DeviceWord {
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+}
+
+impl Drop for DeviceWord {
+    fn drop(&mut self) {
+        self.context.device_words.lock().unwrap_or_else(PoisonError::into_inner).push(self.address);
     }
 }
 

@@ -22,6 +22,7 @@ mod driver;
 mod graph;
 pub mod kernel;
 mod memory;
+mod position;
 mod stream;
 
 pub use context::memory as memory_of;

@@ -13,37 +13,42 @@ use squall_core::{Capture, DeviceError, DevicePtr, Progress, RawHandle, Stream, 
 
 use crate::context::{Context, Word};
 use crate::graph::Graph;
+use crate::position::{How, Telling, Told};
 
 /// A stream that waits for no other stream of its GPU.
 ///
-/// # How its position is told
-/// A write of its own in the stream costs some microseconds between two kernels, as much as a small kernel takes. So a position is
-/// told by what is there anyway: a kernel tells, when its first block begins, how many tasks are finished, and when its last block
-/// ends, that it is finished too (`Launch` in the prelude). Only where a library's op follows another is there a write between the
-/// two. The end of a run is one write, and that is what a wait looks at.
+/// Where it has come to is told by its kernels: see [`crate::position`].
 pub(crate) struct CudaStream {
     context: Arc<Context>,
     raw: sys::CUstream,
     position: Arc<Told>,
-    /// Set to a number of its own for a wait that no end of a run serves.
+    /// Set to a number of its own for each wait, in stream order.
     ticket: Word,
     tickets: u64,
-    /// The run whose end was put on the stream last.
-    run: u32,
-    /// Whether something was put on the stream since.
+    /// Whether something was put on the stream since the last wait.
     since: Cell<bool>,
-    /// Tasks that are finished of the run in hand where the stream now ends, and how many of them it tells by then.
-    tasks: u32,
-    told: Cell<u32>,
+    /// The position where the stream now ends, and what of it is told by then.
+    place: Position,
+    told: Cell<Position>,
+    capture: Cell<Option<Captured>>,
 }
 
-/// The word that tells a stream's position.
-struct Told(Word);
+/// What a capture has recorded so far.
+#[derive(Clone, Copy)]
+struct Captured {
+    /// What comes first; `None` for nothing yet.
+    first: Option<First>,
+    /// What was told before the capture, and is so after it.
+    told: Position,
+}
 
-impl Progress for Told {
-    fn read(&self) -> Position {
-        self.0.get().load(Ordering::Acquire).into()
-    }
+/// What a captured run begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum First {
+    /// A kernel, which counts the run itself.
+    Kernel,
+    /// Something else, before which the run must have been told.
+    Other,
 }
 
 // SAFETY: the driver's handle may be used from any thread; the stream is used by one at a time.
@@ -60,18 +65,19 @@ impl CudaStream {
         let non_blocking = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the context is current; `raw` is written.
         context.check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut raw, non_blocking) })?;
-        let mut stream = CudaStream {
+        let stream = CudaStream {
             context: context.clone(),
             raw,
-            position: Arc::new(Told(context.word()?)),
+            position: Arc::new(Told::new(context.device_word()?)),
             ticket: context.word()?,
             tickets: 0,
-            run: 0,
             since: Cell::new(true),
-            tasks: 0,
-            told: Cell::new(0),
+            place: Position::default(),
+            told: Cell::new(Position::default()),
+            capture: Cell::new(None),
         };
-        stream.wait(None)?;
+        // The word may hold what a stream before this one told.
+        stream.write(stream.position.address(), stream.place.into())?;
         Ok(stream)
     }
 
@@ -88,34 +94,73 @@ impl CudaStream {
         self.raw
     }
 
-    /// The handle, for a kernel: with the address where it tells the position, and the tasks that are finished before it.
-    pub(crate) fn for_kernel(&self) -> (sys::CUstream, u64, u32) {
-        self.told.set(self.tasks + 1);
-        (self.handle(), self.position.0.address(), self.tasks)
+    /// The handle, for a kernel, and what it tells.
+    pub(crate) fn for_kernel(&self) -> (sys::CUstream, Telling) {
+        let how = match self.capture.get() {
+            None => How::Whole,
+            Some(capture) => match self.begins_with(capture, First::Kernel) {
+                true => How::NextRun,
+                false => How::Tasks,
+            },
+        };
+        let place = self.place;
+        self.told.set(Position { tasks: place.tasks.wrapping_add(1), ..place });
+        (self.handle(), Telling { address: self.position.address(), place, how })
     }
 
-    fn write(&self, word: &Word, value: u64) -> Result<(), DeviceError> {
-        // SAFETY: the word lives as long as the stream, and the GPU sees it under its address.
-        let result = unsafe { sys::cuStreamWriteValue64_v2(self.raw, word.address(), value, 0) };
+    /// The handle, for a captured run that begins so.
+    pub(crate) fn for_replay(&self, first: First) -> Result<sys::CUstream, DeviceError> {
+        let runs = match first {
+            First::Kernel => self.place.runs.wrapping_sub(1),
+            First::Other => self.place.runs,
+        };
+        if self.told.get().runs != runs {
+            self.write(self.position.address(), Position { runs, tasks: 0 }.into())?;
+        }
+        // Of the tasks, nobody knows.
+        self.told.set(Position { runs: self.place.runs, tasks: u32::MAX });
+        Ok(self.handle())
+    }
+
+    /// Notes what a capture records next; whether that comes first.
+    fn begins_with(&self, capture: Captured, what: First) -> bool {
+        let first = capture.first.is_none();
+        if first {
+            self.capture.set(Some(Captured { first: Some(what), ..capture }));
+        }
+        first
+    }
+
+    fn write(&self, address: u64, value: u64) -> Result<(), DeviceError> {
+        // SAFETY: the address is one of the stream's words, which live as long as it does.
+        let result = unsafe { sys::cuStreamWriteValue64_v2(self.raw, address, value, 0) };
         self.context.check("cuStreamWriteValue64", result)
     }
 
-    /// Tells the tasks of the run in hand, with a write of its own.
+    /// Tells the position with a write of its own, if it is not told: before something that does not tell it.
     fn tell(&self) -> Result<(), DeviceError> {
-        // SAFETY: as for `write`; the tasks are the word's lower half, which comes first in memory.
-        let result =
-            unsafe { sys::cuStreamWriteValue32_v2(self.raw, self.position.0.address(), self.tasks, 0) };
-        self.told.set(self.tasks);
-        self.context.check("cuStreamWriteValue32", result)
+        let (place, address) = (self.place, self.position.address());
+        match self.capture.get() {
+            None if self.told.get() != place => self.write(address, place.into())?,
+            // A run's first thing has no tasks to tell of, and its number was told before it.
+            Some(capture)
+                if !self.begins_with(capture, First::Other) && self.told.get().tasks != place.tasks =>
+            {
+                // SAFETY: as for `write`; the tasks are the word's lower half, which comes first in memory.
+                let result = unsafe { sys::cuStreamWriteValue32_v2(self.raw, address, place.tasks, 0) };
+                self.context.check("cuStreamWriteValue32", result)?;
+            }
+            _ => {}
+        }
+        self.told.set(place);
+        Ok(())
     }
 }
 
 impl Stream for CudaStream {
     fn raw(&self) -> RawHandle {
-        if self.told.get() != self.tasks {
-            // An op is about to follow another. That this write failed, the op's own enqueuing finds too.
-            let _ = self.tell();
-        }
+        // That this write failed, the enqueuing of what follows finds too.
+        let _ = self.tell();
         RawHandle { api: "cuda", handle: self.handle() as u64 }
     }
 
@@ -130,15 +175,12 @@ impl Stream for CudaStream {
     }
 
     fn mark(&mut self, tasks: u32) -> Result<(), DeviceError> {
-        self.tasks = tasks;
+        self.place.tasks = tasks;
         Ok(())
     }
 
     fn complete(&mut self, runs: u32) -> Result<(), DeviceError> {
-        self.write(&self.position.0, Position { runs, tasks: 0 }.into())?;
-        (self.run, self.tasks) = (runs, 0);
-        self.told.set(0);
-        self.since.set(false);
+        self.place = Position { runs, tasks: 0 };
         Ok(())
     }
 
@@ -147,21 +189,12 @@ impl Stream for CudaStream {
     }
 
     fn wait(&mut self, until: Option<Instant>) -> Result<(), DeviceError> {
-        if self.told.get() != self.tasks {
-            self.tell()?;
-            self.since.set(true);
-        }
-        let apart = self.since.replace(false);
-        if apart {
+        if self.since.replace(false) {
             self.tickets += 1;
-            self.write(&self.ticket, self.tickets)?;
+            self.write(self.ticket.address(), self.tickets)?;
         }
-        let (run, ticket) = (self.run, self.tickets);
-        let (position, given) = (self.position.0.get(), self.ticket.get());
-        let passed = || match apart {
-            true => given.load(Ordering::Acquire) == ticket,
-            false => Position::from(position.load(Ordering::Acquire)).runs == run,
-        };
+        let (ticket, given) = (self.tickets, self.ticket.get());
+        let passed = || given.load(Ordering::Acquire) == ticket;
         let mut failed = None;
         let ask = || {
             // SAFETY: the stream lives.
@@ -176,7 +209,10 @@ impl Stream for CudaStream {
         let ended = wait::watch(until, ASK, passed, ask);
         match failed {
             Some(result) => self.context.check("the stream failed", result),
-            None if ended => Ok(()),
+            None if ended => {
+                self.position.passed(self.place);
+                Ok(())
+            }
             None => {
                 self.since.set(true);
                 Err(DeviceError::Deadline)
@@ -194,15 +230,25 @@ impl Capture for CudaStream {
         // Thread-local: what other ranks' threads do at the same time does not break this capture, nor this one theirs.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream lives, and its context is current to its thread.
-        self.context.check("cuStreamBeginCapture", unsafe { sys::cuStreamBeginCapture_v2(self.raw, mode) })
+        let result = unsafe { sys::cuStreamBeginCapture_v2(self.raw, mode) };
+        self.context.check("cuStreamBeginCapture", result)?;
+        let told = self.told.get();
+        self.capture.set(Some(Captured { first: None, told }));
+        Ok(())
     }
 
     fn end(&mut self) -> Result<Box<dyn Work>, DeviceError> {
         let mut graph = std::ptr::null_mut();
         // SAFETY: the stream lives; `graph` is written, also when the capture was broken.
         let result = unsafe { sys::cuStreamEndCapture(self.raw, &mut graph) };
+        let captured = self.capture.take();
+        if let Some(captured) = captured {
+            self.told.set(captured.told);
+        }
+        self.place.tasks = 0;
         self.context.check("during capture: cuStreamEndCapture", result)?;
-        Ok(Box::new(Graph::new(&self.context, graph)?))
+        let first = captured.and_then(|captured| captured.first).unwrap_or(First::Other);
+        Ok(Box::new(Graph::new(&self.context, graph, first)?))
     }
 }
 

@@ -160,7 +160,6 @@ grid = { threads = 4, block = 32 }
     ),
     host: Some(&sqrt),
     cuda: Some(CudaSource::new(cuda_text!("sqrt.cu"), "square_roots").looping()),
-    ..KernelDef::EMPTY
 };
 
 fn sqrt(call: &HostCall<'_>) -> Result<(), String> {
@@ -242,7 +241,6 @@ grid = { threads = 4, block = 32 }
     ),
     host: Some(&axpy),
     cuda: Some(CudaSource::new(cuda_text!("axpy.cu"), "axpy").looping()),
-    ..KernelDef::EMPTY
 };
 
 fn axpy(call: &HostCall<'_>) -> Result<(), String> {

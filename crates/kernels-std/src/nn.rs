@@ -39,7 +39,6 @@ grid = { threads = 4, block = 32 }
     ),
     host: Some(&relu),
     cuda: Some(CudaSource::new(cuda_text!("relu.cu"), "relu").looping()),
-    ..KernelDef::EMPTY
 };
 
 fn relu(call: &HostCall<'_>) -> Result<(), String> {
@@ -87,7 +86,6 @@ grid = { threads = 4, block = 32 }
     ),
     host: Some(&relu_grad),
     cuda: Some(CudaSource::new(cuda_text!("relu_grad.cu"), "relu_grad").looping()),
-    ..KernelDef::EMPTY
 };
 
 fn relu_grad(call: &HostCall<'_>) -> Result<(), String> {

@@ -197,7 +197,8 @@ impl Job<'_> {
         })
     }
 
-    /// Runs on a thread of its own, so that the caller's current device stays as it is.
+    /// Runs on a thread of its own, so that the caller's current device stays as it is, and what a failed call leaves in NCCL's
+    /// state of the thread goes with it.
     fn apart<T: Send>(&self, work: impl FnOnce() -> Result<T, NcclError> + Send) -> Result<T, NcclError> {
         thread::scope(|scope| {
             let thread = thread::Builder::new().spawn_scoped(scope, work);

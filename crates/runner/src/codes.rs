@@ -58,6 +58,7 @@ codes! {
     CONTENTS = "E0311", "A buffer cannot hold the values that it is to begin with.";
     OUTPUT = "E0312", "An output cannot be written where it is to be.";
     DEVICES = "E0313", "The devices are not what the job needs.";
+    DIFFERS = "E0314", "A task writes something else than on the host.";
 
     MORE_WARNINGS = "W0001", "There are more warnings than are listed.";
     UNUSED_BUFFER = "W0101", "A buffer is declared and no task names it.";

@@ -5,8 +5,8 @@
 //!     ─run::run→ Summary, and the files it saved
 //! ```
 //!
-//! [`run::run`] does all of it from the manifest on. A program that wants no devices stops earlier: parsing, resolving and
-//! verifying need none.
+//! [`run::run`] does all of it from the manifest on, and [`compare::compare`] on two backends at once. A program that wants no
+//! devices stops earlier: parsing, resolving and verifying need none.
 //!
 //! # In a program of your own
 //! With a kernel of its own: a static descriptor, registered, which a manifest then names as any other.
@@ -96,6 +96,7 @@
 //! ```
 
 pub mod codes;
+pub mod compare;
 pub mod expr;
 pub mod files;
 pub mod manifest;

@@ -190,8 +190,9 @@ fn every_code_has_a_fixture() {
     }
     let verification = squall_core::codes::ALL.iter().filter(|(code, _)| code.0.starts_with("E02"));
     let verification = verification.filter(|(code, _)| !OF_CORE_ALONE.contains(code));
-    let missing: Vec<_> =
-        codes::ALL.iter().chain(verification).filter(|(code, _)| !seen.contains(code.0)).collect();
+    // A difference between two backends has no fixture in one manifest; the workspace's tests show it.
+    let own = codes::ALL.iter().filter(|(code, _)| *code != codes::DIFFERS);
+    let missing: Vec<_> = own.chain(verification).filter(|(code, _)| !seen.contains(code.0)).collect();
     assert!(missing.is_empty(), "no fixture shows {missing:?}");
 }
 

@@ -75,7 +75,6 @@ pub(super) fn any_moment(target: &Target<'_>) -> Outcome {
                 abort.abort();
             });
             job.run(|rank| {
-                // Dropped, and so freed, as soon as this rank has left.
                 let buffers = [0; 3].map(|_| rank.upload(&vec![1; 40_000]));
                 let [a, b, c] = buffers;
                 let (a, b, c) = (a?, b?, c?);
@@ -86,13 +85,14 @@ pub(super) fn any_moment(target: &Target<'_>) -> Outcome {
                     Op::new("all_reduce").buffer("buffer", c.whole(DType::U32)).reduce(ReduceOp::Sum),
                 ];
                 let mut work = match rank.prepare(&group) {
-                    Err(_) if rank.abort().is_aborted() => return Ok(()),
+                    Err(_) if rank.abort().is_aborted() => return Ok([a, b, c]),
                     prepared => prepared?,
                 };
+                // Held until all ranks have left, as a plan group does: another's kernel may still be on its way out.
                 loop {
                     match rank.run(&mut *work) {
                         Ok(()) => {}
-                        Err(DeviceError::Aborted) => return Ok(()),
+                        Err(DeviceError::Aborted) => return Ok([a, b, c]),
                         Err(error) => return Err(error.to_string()),
                     }
                 }

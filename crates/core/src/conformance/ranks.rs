@@ -22,11 +22,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Ranks<'a> {
     target: Target<'a>,
     world: Arc<World>,
-    devices: Vec<Arc<dyn Device>>,
-    /// None when the library registered no connection.
-    states: Vec<Option<Box<dyn Any + Send>>>,
+    members: Vec<Member>,
     aborts: Arc<AbortAll>,
     exchange: LocalExchange,
+}
+
+struct Member {
+    rank: u32,
+    device: Arc<dyn Device>,
+    /// None when the library registered no connection.
+    state: Option<Box<dyn Any + Send>>,
 }
 
 /// One rank, in its thread.
@@ -71,22 +76,35 @@ impl<'a> Ranks<'a> {
         let exchange = LocalExchange::new(world.clone());
         let deadline = Instant::now() + PATIENCE;
         let cx = Connect { world: &world, comms: &comms, local: &local, exchange: &exchange, deadline };
-        let mut states: Vec<Option<Box<dyn Any + Send>>> = Vec::new();
-        let mut sessions = Vec::new();
+        let mut sessions: Vec<Option<Session>> = Vec::new();
         if let Some(library) = target.registry.library(target.library, target.backend.kind()) {
-            for Session { state, abort } in
-                library.connect(&cx).map_err(|error| format!("connect: {error}"))?
-            {
-                states.push(Some(state));
-                sessions.push(abort);
+            let made = library.connect(&cx).map_err(|error| format!("connect: {error}"))?;
+            if made.len() != devices.len() {
+                return Err(format!("connect made {} sessions for {} ranks", made.len(), devices.len()));
             }
-            if states.len() != devices.len() {
-                return Err(format!("connect made {} sessions for {} ranks", states.len(), devices.len()));
-            }
+            sessions.extend(made.into_iter().map(Some));
         }
-        states.resize_with(devices.len(), || None);
+        sessions.resize_with(devices.len(), || None);
+        let members =
+            local.into_iter().zip(sessions).map(|((rank, device), session)| (rank, device, session));
+        Ok(Ranks::of(target, world, members))
+    }
+
+    /// A job, or this process's part of one, whose ranks are connected already: each with its device and its session.
+    pub fn of(
+        target: &Target<'a>,
+        world: Arc<World>,
+        connected: impl IntoIterator<Item = (u32, Arc<dyn Device>, Option<Session>)>,
+    ) -> Ranks<'a> {
+        let (mut members, mut sessions) = (Vec::new(), Vec::new());
+        for (rank, device, session) in connected {
+            let (state, abort) = session.map(|session| (session.state, session.abort)).unzip();
+            members.push(Member { rank, device, state });
+            sessions.extend(abort);
+        }
         let aborts = Arc::new(AbortAll { aborted: AtomicBool::new(false), sessions });
-        Ok(Ranks { target: *target, world, devices, states, aborts, exchange })
+        let exchange = LocalExchange::new(world.clone());
+        Ranks { target: *target, world, members, aborts, exchange }
     }
 
     /// The handle that aborts all ranks.
@@ -101,13 +119,13 @@ impl<'a> Ranks<'a> {
         body: impl Fn(&mut Rank<'_>) -> Result<T, String> + Sync,
     ) -> Result<Vec<T>, String> {
         let deadline = Instant::now() + PATIENCE;
-        let Ranks { target, world, devices, states, aborts, exchange } = self;
+        let Ranks { target, world, members, aborts, exchange } = self;
         let (done, outcomes) = mpsc::channel();
-        let mut results: Vec<Option<Result<T, String>>> = Vec::new();
-        results.resize_with(devices.len(), || None);
+        let mut results: Vec<(u32, Option<Result<T, String>>)> =
+            members.iter().map(|member| (member.rank, None)).collect();
         let mut hung = false;
         std::thread::scope(|scope| {
-            for ((rank, device), state) in (0..).zip(devices).zip(states) {
+            for (place, Member { rank, device, state }) in members.into_iter().enumerate() {
                 let (world, aborts, done) = (world.clone(), aborts.clone(), done.clone());
                 let (body, exchange, target) = (&body, &exchange, &target);
                 scope.spawn(move || {
@@ -128,7 +146,7 @@ impl<'a> Ranks<'a> {
                             })
                         });
                     // The receiver lives until all ranks have reported.
-                    let _ = done.send((rank, outcome));
+                    let _ = done.send((place, outcome));
                 });
             }
             drop(done);
@@ -139,12 +157,12 @@ impl<'a> Ranks<'a> {
                     None => outcomes.recv().map_err(mpsc::RecvTimeoutError::from),
                 };
                 match next {
-                    Ok((rank, outcome)) => {
+                    Ok((place, outcome)) => {
                         if outcome.is_err() {
                             aborts.abort();
                             exchange.abort();
                         }
-                        results[rank as usize] = Some(outcome);
+                        results[place].1 = Some(outcome);
                     }
                     Err(mpsc::RecvTimeoutError::Timeout) => {
                         hung = true;
@@ -161,11 +179,11 @@ impl<'a> Ranks<'a> {
 }
 
 /// The results, or the failure to blame.
-fn collect<T>(results: Vec<Option<Result<T, String>>>, hung: bool) -> Result<Vec<T>, String> {
+fn collect<T>(results: Vec<(u32, Option<Result<T, String>>)>, hung: bool) -> Result<Vec<T>, String> {
     let released = DeviceError::Aborted.to_string();
     let mut values = Vec::new();
     let mut failure: Option<String> = None;
-    for (rank, result) in results.into_iter().enumerate() {
+    for (rank, result) in results {
         let error = match result {
             Some(Ok(value)) => {
                 values.push(value);

@@ -18,7 +18,7 @@ use crate::grid::Grid;
 use crate::kernel::KernelDef;
 use crate::library_op::LibraryOp;
 use crate::param::ParamDef;
-use crate::task::Description;
+use crate::task::{Access, Description};
 use crate::world::{CommId, Part, World};
 
 pub use builder::GraphBuilder;
@@ -137,6 +137,12 @@ impl Node {
         kernel
             .into_iter()
             .chain(ops.iter().map(|t| (&t.origin, t.op.params(), t.args.as_slice(), &t.description)))
+    }
+
+    /// What it writes on this rank, part by part.
+    pub fn writes(&self) -> impl Iterator<Item = &Access> {
+        let accesses = self.parts().flat_map(|(_, _, _, description)| &description.accesses);
+        accesses.filter(|access| access.mode.writes())
     }
 
     /// The ops it issues; none for a kernel.

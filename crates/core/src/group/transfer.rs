@@ -1,7 +1,7 @@
 //! What the caller does with the ranks' buffers between steps, each on the rank's own thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{PoisonError, mpsc};
+use std::sync::{Arc, PoisonError, mpsc};
 
 use crate::buffer::{BufferDecl, BufferId, Upload};
 use crate::device::DeviceError;
@@ -11,7 +11,7 @@ use crate::group::PlanGroup;
 use crate::group::options::{from_now, second_period};
 use crate::group::shared::{Command, Shared};
 use crate::group::worker::panic_text;
-use crate::plan::{ExecutionPlan, Feed, copied};
+use crate::plan::{ExecutionPlan, Feed, Observer, copied};
 use crate::wait::Running;
 
 /// A closure for a rank's thread.
@@ -81,6 +81,21 @@ impl PlanGroup {
         let (place, _) = self.locate(rank, buffer)?;
         let index = buffer.0 as usize;
         self.on_plan(place, buffer, move |plan| plan.read(index))
+    }
+
+    /// Shows an observer what every task writes from here on, until the next call. Ranks then wait for each of their tasks,
+    /// and no step is captured or replayed.
+    pub fn observe(&mut self, observer: &Arc<dyn Observer>) -> Result<(), GroupError> {
+        self.usable()?;
+        let results = self.call_all(Moment::Transfer, |_| {
+            let observer = observer.clone();
+            Box::new(move |plan| plan.as_mut().map_or(Ok(()), |plan| plan.observe(observer)))
+        })?;
+        let failed = |(place, result): (usize, Result<(), (String, DeviceError)>)| {
+            let (device, error) = result.err()?;
+            Some(GroupError::Bind { rank: self.verified.graphs()[place].rank(), device, task: None, error })
+        };
+        results.into_iter().enumerate().find_map(failed).map_or(Ok(()), Err)
     }
 
     fn locate(&self, rank: u32, buffer: BufferId) -> Result<(usize, &BufferDecl), GroupError> {

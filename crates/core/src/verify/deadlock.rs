@@ -10,7 +10,7 @@ use crate::verify::matching::{Matched, Units};
 /// Lets the ranks run to their end, and explains it if they cannot.
 pub(super) fn check(units: &Units<'_>, matched: &Matched, problems: &mut Vec<Diagnostic>) {
     let mut components = Components::of(units, matched);
-    let heads = components.run(units);
+    let heads = components.run(units, |_, _| {});
     let stuck: Vec<u32> = (0..units.world.size()).filter(|&r| heads[r as usize] < units.of(r).end).collect();
     if stuck.is_empty() {
         return;
@@ -27,7 +27,7 @@ pub(super) fn check(units: &Units<'_>, matched: &Matched, problems: &mut Vec<Dia
 }
 
 /// Units that complete together, by union-find.
-struct Components {
+pub(super) struct Components {
     parent: Vec<u32>,
     /// Of each root: how many units it stands for, and how many of them are posted.
     size: Vec<u32>,
@@ -37,7 +37,7 @@ struct Components {
 }
 
 impl Components {
-    fn of(units: &Units<'_>, matched: &Matched) -> Components {
+    pub(super) fn of(units: &Units<'_>, matched: &Matched) -> Components {
         let count = units.list.len() as u32;
         let mut components = Components {
             parent: (0..count).collect(),
@@ -75,8 +75,9 @@ impl Components {
         self.next.swap(a as usize, b as usize); // joins the two rings
     }
 
-    /// Posts units until no component can complete; returns the unit that each rank stands at.
-    fn run(&mut self, units: &Units<'_>) -> Vec<u32> {
+    /// Posts units until no component can complete; returns the unit that each rank stands at. `complete` is told of every
+    /// component that does and of each of its units, one component after the other.
+    pub(super) fn run(&mut self, units: &Units<'_>, mut complete: impl FnMut(u32, u32)) -> Vec<u32> {
         let ranks = units.world.size();
         let mut heads: Vec<u32> = (0..ranks).map(|rank| units.of(rank).start).collect();
         let mut ready: VecDeque<u32> = (0..ranks).collect();
@@ -91,6 +92,7 @@ impl Components {
             if self.posted[root as usize] == self.size[root as usize] {
                 let mut unit = root;
                 loop {
+                    complete(root, unit);
                     let rank = units.list[unit as usize].rank;
                     heads[rank as usize] += 1;
                     ready.push_back(rank);

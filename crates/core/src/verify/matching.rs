@@ -27,20 +27,24 @@ pub(super) struct Unit<'a> {
     pub(super) node: &'a Node,
 }
 
+/// Whether a node is a unit: whether it meets anybody.
+pub(super) fn meets(node: &Node) -> bool {
+    node.ops().iter().any(|op| !op.description.meetings.is_empty())
+}
+
 impl<'a> Units<'a> {
     /// `gaps` are where tasks are missing, by rank.
     pub(super) fn collect(graphs: &'a [TaskGraph], phase: Phase, gaps: &[(u32, Gap)]) -> Units<'a> {
         let world = graphs[0].world();
         let mut units = Units { world, graphs, list: Vec::new(), first: vec![0], known: BTreeMap::new() };
-        let meets = |node: &&Node| node.ops().iter().any(|op| !op.description.meetings.is_empty());
         for graph in graphs {
-            let nodes = graph.tasks(phase).iter().map(AsRef::as_ref).filter(meets);
+            let nodes = graph.tasks(phase).iter().map(AsRef::as_ref).filter(|node| meets(node));
             units.list.extend(nodes.map(|node| Unit { rank: graph.rank(), node }));
             units.first.push(units.list.len() as u32);
         }
         for (rank, gap) in gaps.iter().filter(|(_, gap)| gap.phase == phase) {
             let before = graphs[*rank as usize].tasks(phase).iter().take(gap.position);
-            let before = before.map(AsRef::as_ref).filter(meets).count() as u32;
+            let before = before.filter(|node| meets(node)).count() as u32;
             let unit = units.of(*rank).start + before;
             for &comm in &gap.comms {
                 let known = units.known.entry((comm, *rank)).or_insert(unit);

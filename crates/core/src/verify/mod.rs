@@ -14,6 +14,7 @@ mod dataflow;
 mod deadlock;
 mod hash;
 mod matching;
+mod order;
 mod report;
 
 pub(crate) use report::fold;
@@ -44,6 +45,13 @@ impl Verified {
     /// chance. Processes that join one job compare it before their first collective.
     pub fn plan_hash(&self) -> u128 {
         self.plan_hash
+    }
+
+    /// Of each rank and each of its tasks in a phase, how deep it lies: the longest chain of tasks that end with it, each
+    /// waiting for the one before, on its own rank or on one that it meets. A task is deeper than every other whose result
+    /// can have reached it, and as deep as those it meets. For tools that look for the origin of a fault.
+    pub fn depths(&self, phase: Phase) -> Vec<Vec<u32>> {
+        order::depths(&self.graphs, phase)
     }
 
     /// Graphs that nobody verified, for tests of what happens when a job hangs all the same.

@@ -13,8 +13,8 @@ use squall_core::param::Presence;
 use squall_core::registry::Item;
 use squall_core::{
     ArgError, Args, Backend, BufferDecl, BufferId, DType, Description, Device, DeviceError, Download, Feed,
-    GroupError, LibraryOp, Moment, Needs, OpCall, OpError, OpSpec, Options, ParamDef, PlanGroup, Prepare,
-    Registry, Task, TaskGraph, Type, Upload, Work, World, verify,
+    GroupError, LibraryOp, Moment, Needs, Observer, OpCall, OpError, OpSpec, Options, ParamDef, PlanGroup,
+    Prepare, Registry, Task, TaskGraph, Type, Upload, Work, World, Written, verify,
 };
 
 use device::{Act, Acting, Gpu};
@@ -346,4 +346,45 @@ fn what_is_still_queued_when_a_rank_fails_is_waited_for_or_leaked() {
         drop(group);
         gate.store(true, Ordering::Release);
     }
+}
+
+/// Sees everything, and says nothing.
+struct Blind;
+
+impl Observer for Blind {
+    fn written(&self, _: &Written<'_>, _: &mut [u8]) -> Result<bool, DeviceError> {
+        Ok(false)
+    }
+}
+
+fn observed(
+    limit: Duration,
+    script: impl Fn(u64, u64) -> Act + Send + Sync + 'static,
+) -> Result<(), GroupError> {
+    let mut group = group(limited(limit).capture(true), script);
+    let observer: Arc<dyn Observer> = Arc::new(Blind);
+    group.observe(&observer).unwrap();
+    group.execute_many(6)
+}
+
+/// An observed task is waited for, even one that writes nothing: what goes wrong is known when it does.
+#[test]
+fn an_observed_task_is_named_in_its_own_step() {
+    observed(Duration::MAX, |_, _| Act::Nothing).unwrap();
+    let fails =
+        observed(Duration::MAX, |task, turn| if (task, turn) == (1, 3) { Act::Fail } else { Act::Nothing });
+    let error = fails.unwrap_err();
+    let (task, during, said, _) = failed(&error);
+    assert_eq!((task, during, said.as_str()), (Some("b"), Moment::Step(3), "task 1 found a NaN"));
+
+    let dies =
+        observed(Duration::MAX, |task, turn| if (task, turn) == (0, 2) { Act::Die } else { Act::Nothing });
+    let error = dies.unwrap_err();
+    let (task, during, said, _) = failed(&error);
+    assert_eq!((task, during, said.as_str()), (Some("a"), Moment::Step(2), "the device reports an error"));
+
+    let hangs =
+        observed(300 * MS, |task, turn| if (task, turn) == (1, 3) { Act::Hang } else { Act::Nothing });
+    let said = "step 3 took longer than 300ms: rank 0 waited in `b` (last finished `a`, after 3 steps)";
+    assert_eq!(hangs.unwrap_err().to_string(), said);
 }

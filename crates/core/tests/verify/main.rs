@@ -8,6 +8,7 @@
 //! | [`field_cases`] | faults that people met with other programs |
 //! | [`legal`] | what looks odd and must be accepted |
 //! | [`builder`] | sharing of nodes and buffers between ranks |
+//! | [`depths`] | how deep tasks lie, one after another over all ranks |
 //! | [`oracle`] | a slow simulator of the rules |
 //! | [`against_oracle`] | random jobs, judged by both |
 //! | [`overlaps`] | ranges that overlap, against a comparison of all pairs |
@@ -23,6 +24,7 @@
 mod against_oracle;
 mod builder;
 mod codes;
+mod depths;
 mod field_cases;
 mod job;
 mod legal;

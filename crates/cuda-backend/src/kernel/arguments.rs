@@ -3,6 +3,7 @@
 use squall_core::{Arg, BoundRange, DeviceError, KernelDef, ParamKind};
 
 use crate::kernel::source::dtype;
+use crate::position::Telling;
 
 /// The most axes of a buffer argument.
 const AXES: usize = 8;
@@ -10,8 +11,8 @@ const AXES: usize = 8;
 const LIST: usize = 16;
 /// The most bytes of arguments, on every GPU.
 const MOST: usize = 4096;
-/// Words of `squall::Launch`: three lengths, three addresses, the tasks.
-const LAUNCH: usize = 7;
+/// Words of `squall::Launch`: three lengths, three addresses, the place, how it is told.
+const LAUNCH: usize = 8;
 
 /// The bytes, as words.
 #[derive(Debug)]
@@ -85,7 +86,7 @@ impl Arguments {
             }
         }
         words.extend(threads);
-        words.extend([0, failure, scratch, 0]);
+        words.extend([0, failure, scratch, 0, 0]);
         if words.len() * 8 > MOST {
             let text = format!(
                 "kernel `{}` takes {} bytes of arguments; {MOST} are the most",
@@ -97,11 +98,12 @@ impl Arguments {
         Ok(Arguments(words))
     }
 
-    /// Where the launch tells its position, and how many tasks are finished before it.
-    pub(crate) fn place(&mut self, position: u64, tasks: u32) {
+    /// Where the launch tells the stream's position, and which.
+    pub(crate) fn tell(&mut self, telling: &Telling) {
         let launch = self.0.len() - LAUNCH;
-        self.0[launch + 3] = position;
-        self.0[launch + 6] = u64::from(tasks);
+        self.0[launch + 3] = telling.address;
+        self.0[launch + 6] = telling.place.into();
+        self.0[launch + 7] = telling.how as u64;
     }
 
     /// Where the bytes begin; they stay there.
@@ -113,6 +115,8 @@ impl Arguments {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::position::How;
+    use squall_core::device::Position;
     use squall_core::{DType, DevicePtr, ParamDef, Presence, Type};
 
     const PARAMS: &[ParamDef] = &[
@@ -132,13 +136,14 @@ mod tests {
     #[test]
     fn every_field_lies_where_the_kernel_reads_it() {
         let mut arguments = layout(&[2, 3], &[1, -2]).unwrap();
-        arguments.place(1024, 5);
+        let place = Position { runs: 2, tasks: 5 };
+        arguments.tell(&Telling { address: 1024, place, how: How::Tasks });
         let words = &arguments.0;
         assert_eq!(words[..5], [512, 6, 2, 2, 3]);
         assert_eq!(words[5..11], [0; 6]);
         assert_eq!(words[11..14], [0, u64::from_ne_bytes([255, 255, 255, 255, 0, 0, 0, 0]), 1]);
         assert_eq!(words[14..18], [9, 2, 1, -2i64 as u64]);
-        assert_eq!(words[words.len() - 7..], [256, 1, 1, 1024, 77, 99, 5]);
+        assert_eq!(words[words.len() - 8..], [256, 1, 1, 1024, 77, 99, 2 << 32 | 5, 2]);
     }
 
     #[test]

@@ -66,8 +66,8 @@ impl Work for Kernel {
         if self.blocks.contains(&0) {
             return Ok(());
         }
-        let (handle, position, tasks) = CudaStream::of(stream)?.for_kernel();
-        self.arguments.place(position, tasks);
+        let (handle, telling) = CudaStream::of(stream)?.for_kernel();
+        self.arguments.tell(&telling);
         let mut params = [self.arguments.as_mut_ptr().cast()];
         let ([x, y, z], [bx, by, bz]) = (self.blocks, self.block);
         // SAFETY: the kernel was compiled for these arguments, which are copied before the call returns; the memory that they

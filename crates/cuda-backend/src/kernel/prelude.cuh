@@ -68,22 +68,28 @@ struct List {
 // The launch: the last argument of every kernel.
 struct Launch {
     u64 threads[3];       // the threads of the grid on each axis, the surplus of the last block included
-    volatile u32 *position; // where the stream's position is told, or null
+    volatile u64 *position; // where the stream's position is told: the runs that have ended, and below them the tasks of this one
     volatile u64 *failure;  // where a failure is told
     void *scratch;        // the task's own memory, as many bytes as its descriptor asks for; zero before the first launch
-    u32 tasks;            // tasks that are finished when this kernel begins
+    u64 place;            // the position when this kernel begins
+    u64 tell;             // how much of it is told: 0 all, 1 one run more than was told last, 2 the tasks alone
 
     // Says that the kernel cannot do what it was asked: the message `message` of its descriptor, with a number. The rank fails
     // once the stream has been waited for. Of several threads that call it, any one is heard.
     __device__ void fail(u32 message, u64 number) const { *failure = (u64)(message + 1) << 56 | (number & 0xffffffffffffffull); }
 
-    // One thread of the first block and one of the last tell how far the stream is. A store that nobody waits for.
+    // One thread of the first block and one of the last tell how far the stream is: stores to the GPU's own memory that nobody waits
+    // for. All other blocks leave after one comparison.
     __device__ void begin() const {
-        if (position && (threadIdx.x | threadIdx.y | threadIdx.z | blockIdx.x | blockIdx.y | blockIdx.z) == 0) *position = tasks;
+        if (blockIdx.x == 0 && (threadIdx.x | threadIdx.y | threadIdx.z | blockIdx.y | blockIdx.z) == 0) {
+            if (tell == 0) *position = place;
+            else if (tell == 1) *position = ((*position >> 32) + 1) << 32;
+            else *(volatile u32 *)position = (u32)place;
+        }
     }
     __device__ void end() const {
-        if (position && (threadIdx.x | threadIdx.y | threadIdx.z) == 0 && blockIdx.x == gridDim.x - 1 &&
-            blockIdx.y == gridDim.y - 1 && blockIdx.z == gridDim.z - 1) *position = tasks + 1;
+        if (blockIdx.x == gridDim.x - 1 && (threadIdx.x | threadIdx.y | threadIdx.z) == 0 && blockIdx.y == gridDim.y - 1 &&
+            blockIdx.z == gridDim.z - 1) *(volatile u32 *)position = (u32)place + 1;
     }
 };
 

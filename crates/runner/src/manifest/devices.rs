@@ -34,7 +34,8 @@ pub enum Which {
     Range(Range<u32>),
 }
 
-const BACKENDS: &[&str] = &["cuda", "host"];
+/// The kinds of devices.
+pub const BACKENDS: &[&str] = &["cuda", "host"];
 
 impl Devices {
     /// Reads one entry: `auto`, `cuda`, `cuda:1`, `host:0..4`.

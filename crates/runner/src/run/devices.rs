@@ -112,7 +112,7 @@ fn refused(code: squall_core::Code, message: String, span: Option<Span>) -> Diag
 }
 
 /// How many ranks these devices make; `None` when only the machine knows.
-fn ranks(specs: &[DeviceSpec]) -> Option<u64> {
+pub(crate) fn ranks(specs: &[DeviceSpec]) -> Option<u64> {
     let counts = specs.iter().map(|spec| match &spec.which {
         Which::One(_) => Some(1),
         Which::Range(range) => Some(u64::from(range.end.saturating_sub(range.start))),

@@ -3,6 +3,7 @@
 use squall_core::{Code, DeviceError, Diagnostic, GroupError, Problems};
 
 use crate::codes;
+use crate::compare::Comparison;
 use crate::files::FileError;
 
 /// A run that did not come to its end.
@@ -24,6 +25,17 @@ pub enum RunError {
     /// An output could not be written after the last step.
     #[error(transparent)]
     Output(#[from] FileError),
+    /// One side of a comparison failed.
+    #[error("on {side} devices: {error}")]
+    Side {
+        /// The kind of its devices.
+        side: &'static str,
+        /// How.
+        error: Box<RunError>,
+    },
+    /// A comparison found tasks that write something else than on the host.
+    #[error("{}", .0.first())]
+    Differs(Box<Comparison>),
 }
 
 impl RunError {
@@ -34,7 +46,8 @@ impl RunError {
             RunError::Environment(_) => 4,
             RunError::Interrupted => 130,
             RunError::Group(error) => of_group(error),
-            RunError::Output(_) => 1,
+            RunError::Output(_) | RunError::Differs(_) => 1,
+            RunError::Side { error, .. } => error.exit_status(),
         }
     }
 
@@ -46,12 +59,18 @@ impl RunError {
             RunError::Interrupted => Some(squall_core::codes::INTERRUPTED),
             RunError::Group(error) => Some(error.code()),
             RunError::Output(_) => Some(codes::OUTPUT),
+            RunError::Side { error, .. } => error.code(),
+            RunError::Differs(_) => Some(codes::DIFFERS),
         }
     }
 
     /// Whether somebody stopped the run.
     pub fn is_interrupt(&self) -> bool {
-        matches!(self, RunError::Interrupted | RunError::Group(GroupError::Interrupted { .. }))
+        match self {
+            RunError::Interrupted | RunError::Group(GroupError::Interrupted { .. }) => true,
+            RunError::Side { error, .. } => error.is_interrupt(),
+            _ => false,
+        }
     }
 
     /// The diagnostics, where the error has a place in the manifest.
@@ -59,6 +78,7 @@ impl RunError {
         match self {
             RunError::Refused(problems) => Some(problems.0.clone()),
             RunError::Group(GroupError::Refused(problem)) => Some(vec![(**problem).clone()]),
+            RunError::Side { error, .. } => error.diagnostics(),
             _ => None,
         }
     }
@@ -132,6 +152,7 @@ mod tests {
             (failed.into(), 1),
             (GroupError::Interrupted { during: Moment::Setup, report: Box::default() }.into(), 130),
             (GroupError::Aborted(String::new()).into(), 1),
+            (RunError::Side { side: "cuda", error: Box::new(RunError::Environment(String::new())) }, 4),
             (FileError::NoName { file: "out/".into() }.into(), 1),
         ] {
             assert_eq!(error.exit_status(), status, "{error:?}");

@@ -42,7 +42,8 @@ pub struct Request<'a> {
 pub trait Watcher {
     /// The devices were chosen; something the user should know of the choice.
     fn note(&mut self, note: &str);
-    /// The ranks are bound and about to run so many steps. `interrupt` stops them, and tells how far they are.
+    /// The ranks are bound and about to run so many steps. `interrupt` stops them, and tells how far they are. A comparison
+    /// calls it for the ranks of each side.
     fn begin(&mut self, steps: u64, interrupt: &Interrupt);
     /// Watched values were read.
     fn readings(&mut self, readings: &Readings);
@@ -74,7 +75,7 @@ pub fn run(
 /// # Errors
 /// All that stands against it.
 pub fn verified(job: &Job<'_>) -> Result<Verified, Problems> {
-    let verified = verify(job.graphs.clone()).map_err(|problems| with_contents(job, problems))?;
+    let verified = proven(job)?;
     let problems = contents::check(job);
     if problems.is_empty() { Ok(verified) } else { Err(Problems(problems).folded()) }
 }
@@ -82,6 +83,22 @@ pub fn verified(job: &Job<'_>) -> Result<Verified, Problems> {
 /// What stands against a job, with what is wrong with its buffers' first values.
 fn with_contents(job: &Job<'_>, problems: Problems) -> Problems {
     Problems(contents::check(job).into_iter().chain(problems.0).collect()).folded()
+}
+
+/// Verifies a job. First values are told when they are made, together with what is wrong with files; of a job that cannot be,
+/// what is wrong with them is told at once.
+pub(crate) fn proven(job: &Job<'_>) -> Result<Verified, Problems> {
+    verify(job.graphs.clone()).map_err(|problems| with_contents(job, problems))
+}
+
+/// Gives every buffer its first contents, or its feed.
+pub(crate) fn fill(
+    job: &Job<'_>,
+    folder: &Path,
+    watcher: &dyn Watcher,
+    group: &mut PlanGroup,
+) -> Result<(), RunError> {
+    Contents { job, folder, stopped: &|| watcher.stopped() }.fill(group)
 }
 
 fn to_the_end(
@@ -95,8 +112,7 @@ fn to_the_end(
         watcher.note(note);
     }
     let job = resolve(manifest, registry, chosen.indices.len() as u64, chosen.kind)?;
-    // Of a job that is proven, first values are told when they are made, together with what is wrong with files.
-    let verified = verify(job.graphs.clone()).map_err(|problems| with_contents(&job, problems))?;
+    let verified = proven(&job)?;
     // A place that cannot be written costs no run.
     let outputs = Outputs::prepare(&job, request)?;
     let opened = chosen.open(registry)?;
@@ -106,7 +122,7 @@ fn to_the_end(
         .init_timeout(pipeline.init_timeout.value)
         .capture(pipeline.cuda_graph.value && opened.iter().all(|device| device.captures()));
     let mut group = PlanGroup::new(registry, verified, &opened, options)?;
-    Contents { job: &job, folder: request.folder, stopped: &|| watcher.stopped() }.fill(&mut group)?;
+    fill(&job, request.folder, watcher, &mut group)?;
 
     let steps = request.steps.unwrap_or(pipeline.steps.value);
     watcher.begin(steps, &group.interrupt_handle());

@@ -9,6 +9,7 @@
 //! | [`data`] | data files that are missing, wrong, or no files |
 //! | [`outputs`] | outputs: before the first step, whole or not at all, never over an input |
 //! | [`running`] | steps, feeds, watched values, the summary, the progress bar |
+//! | [`comparing`] | `compare` |
 //! | [`signals`] | Ctrl-C and termination, at every time |
 //! | [`lists`] | `list` and `doctor`; exactly which kernels and ops are linked |
 //! | [`plans`] | `plan` |
@@ -16,6 +17,7 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests panic as tests do")]
 
+mod comparing;
 mod data;
 mod harness;
 mod lists;

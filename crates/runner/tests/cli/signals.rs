@@ -57,6 +57,16 @@ fn a_signal_stops_the_steps() {
 }
 
 #[test]
+fn a_signal_stops_a_comparison() {
+    let folder = endless();
+    let mut child = folder.command(&["compare", "m.toml", "--with", "host"]).spawn().unwrap();
+    at_work(&mut child, 20);
+    send(&child, Signal::INT);
+    Ended::of(child.wait_with_output().unwrap()).failed(130, &["error[E0403]: "]);
+    assert_eq!(folder.files(), ["m.toml", "out/u-0.npy"]);
+}
+
+#[test]
 fn a_signal_stops_the_filling_of_buffers() {
     let slow = scaled("init = { fill = \"(i * 7 + rank) % 251\" }\nsave = \"out/u-{rank}.npy\"")
         .replace("f32", "u8")

@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use squall_core::DType;
 use squall_core::world::MAX_WORLD;
-use squall_runner::manifest::devices::Devices;
+use squall_runner::compare::Tolerance;
+use squall_runner::manifest::devices::{BACKENDS, Devices};
 
 /// Multi-GPU pipelines from a manifest: verified before they run.
 ///
-/// Exit status: 0 done; 1 a run failed; 2 the manifest, the command line or a named file is wrong, or verification
+/// Exit status: 0 done; 1 a run failed, or a comparison found a difference; 2 the manifest, the command line or a named file is wrong, or verification
 /// refused it; 3 a deadline passed; 4 the environment lacks something that the run needs; 130 interrupted.
 #[derive(Debug, Parser)]
 #[command(name = "squall", version, max_term_width = 110)]
@@ -22,6 +24,8 @@ pub(crate) struct Cli {
 pub(crate) enum Verb {
     /// Verify a manifest, then run it.
     Run(RunArgs),
+    /// Run a manifest on the host and on other devices in lockstep, and name the first task and buffer that differ.
+    Compare(CompareArgs),
     /// Parse, resolve and verify a manifest for any world size, without any device.
     Check(CheckArgs),
     /// Tell what each rank will do, in order, with sizes, grids, peers and bytes.
@@ -54,6 +58,33 @@ pub(crate) struct RunArgs {
     /// Steps to run, in place of the manifest's.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) steps: Option<u64>,
+    /// Print one JSON object on standard output, and nothing else there.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `squall compare`.
+///
+/// Every rank waits for each of its tasks, so that no step is captured; nothing is saved.
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    pub(crate) manifest: ManifestArgs,
+    /// The kind of the devices to compare with the host, `cuda` or `host`: as many as the manifest names, unless `--devices` says which.
+    #[arg(long, value_name = "KIND", value_parser = parse_kind)]
+    pub(crate) with: &'static str,
+    /// Steps to run, in place of the manifest's.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) steps: Option<u64>,
+    /// How far elements of a float dtype may lie apart: `f32=1e-4` for `1e-4 × |host| + 1e-4`, `f32=1e-4,0` for the two parts
+    /// one after the other. May be given several times. Integers are compared exactly.
+    ///
+    /// Without it, f64: 1e-12,1e-12; f32: 1e-5,1e-5; f16: 4e-3,1e-3; bf16: 3e-2,8e-3.
+    #[arg(long = "tolerance", value_name = "DTYPE=REL[,ABS]", value_parser = Tolerance::parse)]
+    pub(crate) tolerance: Vec<(DType, Tolerance)>,
+    /// Give every task the host's values once it was compared, and go on: each is judged alone, and all that differ are named.
+    #[arg(long)]
+    pub(crate) each: bool,
     /// Print one JSON object on standard output, and nothing else there.
     #[arg(long)]
     pub(crate) json: bool,
@@ -116,4 +147,9 @@ fn parse_devices(text: &str) -> Result<Devices, String> {
         Some(help) => format!("{}; {help}", error.message),
         None => error.message,
     })
+}
+
+fn parse_kind(text: &str) -> Result<&'static str, String> {
+    let kind = BACKENDS.iter().copied().find(|kind| *kind == text);
+    kind.ok_or_else(|| format!("no kind of device; one of {}", BACKENDS.join(", ")))
 }

@@ -2,6 +2,7 @@
 
 mod args;
 mod check;
+mod compare;
 mod doctor;
 mod list;
 mod output;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
     let status = match squall_core::Registry::linked() {
         Ok(registry) => match cli.verb {
             Verb::Run(args) => run::run(&registry, &args),
+            Verb::Compare(args) => compare::compare(&registry, &args),
             Verb::Check(args) => check::check(&registry, &args),
             Verb::Plan(args) => plan::plan(&registry, &args),
             Verb::List(args) => list::list(&registry, args.what),

@@ -12,7 +12,7 @@ use crate::signals::Stop;
 use crate::source::Source;
 
 pub(crate) fn run(registry: &Registry, args: &RunArgs) -> u8 {
-    let stop = Stop::on_signals();
+    let mut terminal = Terminal::on_signals();
     let source = match Source::load(&args.manifest) {
         Ok(source) => source,
         Err(status) => return status,
@@ -24,7 +24,6 @@ pub(crate) fn run(registry: &Registry, args: &RunArgs) -> u8 {
         devices: args.manifest.devices.as_ref(),
         steps: args.steps,
     };
-    let mut terminal = Terminal { stop, progress: None };
     let result = run::run(registry, &request, &mut terminal);
     // The bar is gone before anything is printed.
     drop(terminal);
@@ -59,7 +58,7 @@ fn in_words(summary: &Summary) -> String {
 }
 
 /// The devices by rank, but of very many only how many.
-fn devices(devices: &[String]) -> String {
+pub(crate) fn devices(devices: &[String]) -> String {
     const MOST: usize = 8;
     if devices.len() <= MOST { devices.join(", ") } else { format!("{} devices", devices.len()) }
 }
@@ -73,9 +72,16 @@ fn last_values(readings: &Readings) -> Vec<String> {
 }
 
 /// Shows a run on a terminal, and stops it on Ctrl-C.
-struct Terminal {
+pub(crate) struct Terminal {
     stop: Stop,
     progress: Option<Progress>,
+}
+
+impl Terminal {
+    /// From here on, signals stop the run.
+    pub(crate) fn on_signals() -> Terminal {
+        Terminal { stop: Stop::on_signals(), progress: None }
+    }
 }
 
 impl Watcher for Terminal {

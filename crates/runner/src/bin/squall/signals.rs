@@ -14,7 +14,7 @@ pub(crate) struct Stop(Arc<State>);
 #[derive(Default)]
 struct State {
     wanted: AtomicBool,
-    running: Mutex<Option<Interrupt>>,
+    running: Mutex<Vec<Interrupt>>,
 }
 
 impl Stop {
@@ -36,9 +36,8 @@ impl Stop {
         if self.0.wanted.swap(true, Ordering::AcqRel) {
             std::process::exit(130);
         }
-        if let Some(running) = &*self.0.running.lock().unwrap_or_else(PoisonError::into_inner) {
-            running.interrupt();
-        }
+        let running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.iter().for_each(Interrupt::interrupt);
     }
 
     /// Whether the run is to stop.
@@ -46,13 +45,13 @@ impl Stop {
         self.0.wanted.load(Ordering::Acquire)
     }
 
-    /// From here on this stops the run.
+    /// From here on this, too, stops the run.
     pub(crate) fn through(&self, interrupt: &Interrupt) {
         let mut running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner);
         // Under the lock: a signal comes either before this look or after the handle is there.
         if self.is_wanted() {
             interrupt.interrupt();
         }
-        *running = Some(interrupt.clone());
+        running.push(interrupt.clone());
     }
 }

@@ -1,0 +1,199 @@
+//! Aborts of what hangs, and closes while something is still going on.
+
+use std::time::{Duration, Instant};
+
+use squall_core::conformance::{Buffer, Op, Outcome, Rank, Ranks, Target};
+use squall_core::{DType, DeviceError, ReduceOp, Stream, Work, World};
+use squall_cuda_backend::memory_of;
+
+use crate::joining::ints;
+
+/// How soon after an abort a stream must come to its end.
+const RELEASE: Duration = Duration::from_secs(4);
+/// What the last session's drop may take: the library's own limit, and some more.
+const CLOSE: Duration = Duration::from_secs(7);
+/// Memory that may be missing at the end: less than a communicator takes.
+const SLACK: u64 = 64 << 20;
+
+/// Threads of this process, and free memory of its GPUs.
+pub(crate) struct Level {
+    threads: usize,
+    free: Vec<u64>,
+}
+
+impl Level {
+    pub(crate) fn now(gpus: u32) -> Level {
+        Level {
+            threads: std::fs::read_dir("/proc/self/task").unwrap().count(),
+            free: (0..gpus).map(|gpu| memory_of(gpu).unwrap().0).collect(),
+        }
+    }
+
+    /// Waits until all is as it was.
+    pub(crate) fn reached(&self) -> Outcome {
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            let now = Level::now(self.free.len() as u32);
+            let missing = self.free.iter().zip(&now.free).any(|(before, now)| now + SLACK < *before);
+            if now.threads <= self.threads && !missing {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                return Err(format!(
+                    "{} threads where there were {}, {:?} bytes free where there were {:?}",
+                    now.threads, self.threads, now.free, self.free
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn world(size: u32) -> World {
+    World::new(size.into()).unwrap()
+}
+
+/// A new connection works.
+pub(crate) fn healthy(target: &Target<'static>, size: u32) -> Outcome {
+    let ran = Ranks::connect(target, world(size))?.run(|rank| {
+        let mut buffer = rank.upload(&ints([1]))?;
+        rank.run_group(&[sum(&buffer)])?;
+        if rank.read(&mut buffer)? == ints([size as i32]) { Ok(()) } else { Err("a wrong sum".to_string()) }
+    });
+    ran.map(|_| ()).map_err(|error| format!("a new connection: {error}"))
+}
+
+fn sum(buffer: &Buffer) -> Op {
+    Op::new("all_reduce").buffer("buffer", buffer.whole(DType::I32)).reduce(ReduceOp::Sum)
+}
+
+/// What hangs.
+#[derive(Clone, Copy, Debug)]
+enum Hang {
+    /// A receive without a send.
+    Receive,
+    /// A collective that the other rank leaves out.
+    Collective,
+    /// The same, replayed from a capture.
+    Replay,
+}
+
+pub(crate) fn ten_aborts(target: &Target<'static>) -> Outcome {
+    healthy(target, 2)?;
+    let level = Level::now(2);
+    for round in 0..10 {
+        let hang = [Hang::Receive, Hang::Collective, Hang::Replay][round % 3];
+        let job = Ranks::connect(target, world(2))?;
+        let aborted = job.run(|rank| aborted(rank, hang)).map(|_| ()).and_then(|()| healthy(target, 2));
+        aborted.map_err(|error| format!("round {round}, {hang:?}: {error}"))?;
+    }
+    level.reached()
+}
+
+/// Rank 0 waits for the other in vain until a deadline, aborts, and is released. The buffer is to be held until both have left.
+fn aborted(rank: &mut Rank<'_>, hang: Hang) -> Result<Buffer, String> {
+    let buffer = rank.upload(&vec![0; 4 << 20])?;
+    let recv = Op::new("recv").buffer("buffer", buffer.whole(DType::I32)).rank("peer", 1 - rank.rank);
+    let op = if matches!(hang, Hang::Receive) { recv } else { sum(&buffer) };
+    let mut work = rank.prepare(&[op])?;
+    let mut replay = None;
+    if matches!(hang, Hang::Replay) {
+        // NCCL connects in the first collective, which must not be captured.
+        text(rank.run(&mut *work))?;
+        replay = Some(capture(rank, &mut *work)?);
+    }
+    if rank.rank == 0 {
+        let hanging = replay.as_mut().unwrap_or(&mut work);
+        text(hanging.enqueue(&mut *rank.stream))?;
+        expect("waiting", rank.stream.wait(Some(soon(200))), Err(DeviceError::Deadline))?;
+        let start = Instant::now();
+        rank.abort().abort();
+        if start.elapsed() > Duration::from_millis(100) {
+            return Err(format!("the abort took {:?}", start.elapsed()));
+        }
+        expect("the wait after the abort", rank.stream.wait(Some(start + RELEASE)), Ok(()))?;
+    } else {
+        let until = Instant::now() + Duration::from_secs(20);
+        while !rank.abort().is_aborted() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    expect("a later call", work.enqueue(&mut *rank.stream), Err(DeviceError::Aborted))?;
+    Ok(buffer)
+}
+
+fn soon(millis: u64) -> Instant {
+    Instant::now() + Duration::from_millis(millis)
+}
+
+pub(crate) fn text<T>(outcome: Result<T, DeviceError>) -> Result<T, String> {
+    outcome.map_err(|error| error.to_string())
+}
+
+fn expect(what: &str, got: Result<(), DeviceError>, want: Result<(), DeviceError>) -> Outcome {
+    if got == want { Ok(()) } else { Err(format!("{what} came to {got:?}, not {want:?}")) }
+}
+
+/// Records work instead of running it.
+pub(crate) fn capture(rank: &mut Rank<'_>, work: &mut dyn Work) -> Result<Box<dyn Work>, String> {
+    let missing = "a CUDA stream that captures nothing";
+    text(rank.stream.capture().ok_or(missing)?.begin())?;
+    let enqueued = work.enqueue(&mut *rank.stream);
+    let captured = rank.stream.capture().ok_or(missing)?.end();
+    text(enqueued)?;
+    text(captured)
+}
+
+/// Takes the stream away from a rank, which gets another.
+fn take_stream(rank: &mut Rank<'_>) -> Result<Box<dyn Stream>, String> {
+    let other = text(rank.device.stream())?;
+    Ok(std::mem::replace(&mut rank.stream, other))
+}
+
+/// Sessions are dropped while their collectives are under way; these come to their end.
+pub(crate) fn live_stream(target: &Target<'static>) -> Outcome {
+    let job = Ranks::connect(target, world(2))?;
+    let start = Instant::now();
+    let mut live = job.run(|rank| {
+        let buffer = rank.upload(&vec![0; 64 << 20])?;
+        let mut work = rank.prepare(&[sum(&buffer)])?;
+        for _ in 0..50 {
+            text(work.enqueue(&mut *rank.stream))?;
+        }
+        Ok((take_stream(rank)?, buffer))
+    })?;
+    if start.elapsed() > CLOSE {
+        return Err(format!("the close took {:?}", start.elapsed()));
+    }
+    for (stream, _buffer) in &mut live {
+        expect("the stream", stream.wait(Some(soon(20_000))), Ok(()))?;
+    }
+    drop(live);
+    healthy(target, 2)
+}
+
+/// NCCL does not close a communicator while a captured graph has its work: the close is let go, and ends when the graph does.
+pub(crate) fn live_graph(target: &Target<'static>) -> Outcome {
+    healthy(target, 2)?;
+    let level = Level::now(2);
+    let job = Ranks::connect(target, world(2))?;
+    let start = Instant::now();
+    let live = job.run(|rank| {
+        let buffer = rank.upload(&ints([0; 1000]))?;
+        let mut work = rank.prepare(&[sum(&buffer)])?;
+        text(rank.run(&mut *work))?;
+        let mut replay = capture(rank, &mut *work)?;
+        text(rank.run(&mut *replay))?;
+        Ok((replay, take_stream(rank)?, buffer))
+    })?;
+    if start.elapsed() > CLOSE {
+        return Err(format!("the close took {:?}", start.elapsed()));
+    }
+    // Graphs before streams before memory, as plans drop them.
+    let (graphs, rest): (Vec<_>, Vec<_>) =
+        live.into_iter().map(|(graph, stream, buffer)| (graph, (stream, buffer))).unzip();
+    drop(graphs);
+    drop(rest);
+    level.reached()?;
+    healthy(target, 2)
+}
