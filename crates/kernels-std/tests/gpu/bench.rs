@@ -37,8 +37,9 @@ impl Bench {
     ) -> Result<Option<String>, DeviceError> {
         let bytes = case.image.len() as u64;
         if self.memory.bytes() < bytes {
-            self.memory = self.device.alloc(bytes)?;
-            self.staging = self.device.alloc_staging(bytes)?;
+            let room = bytes.max(2 * self.memory.bytes()); // cases grow
+            self.memory = self.device.alloc(room)?;
+            self.staging = self.device.alloc_staging(room)?;
         }
         let unseen = || DeviceError::Failed("the host does not see staging memory".to_string());
         self.staging.host().ok_or_else(unseen)?[..case.image.len()].copy_from_slice(&case.image);

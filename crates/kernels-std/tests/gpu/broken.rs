@@ -108,7 +108,7 @@ fn without_thread(call: &HostCall<'_>) -> Result<(), String> {
 fn into_source(call: &HostCall<'_>) -> Result<(), String> {
     right(&ADD, call)?;
     let same = call.args().buffer("a").map(|a| a.ptr) == call.args().buffer("out").map(|out| out.ptr);
-    if !same && call.args().buffer("a").is_some_and(|a| a.len() > 0) {
+    if !same && call.args().buffer("a").is_some_and(|a| !a.is_empty()) {
         spoil(call, "a", |_| 0);
     }
     Ok(())

@@ -14,8 +14,8 @@ const BLOCKS: [[u64; 3]; 9] = [
     [32, 32, 1],
     [7, 3, 1],
     [1, 1, 1],
-    [100, 1, 3],
-    [8, 64, 1],
+    [50, 1, 3],
+    [8, 32, 1],
 ];
 
 /// Some grids: two with a thread for everything and surplus threads on every axis, and one with too few threads where there

@@ -55,8 +55,8 @@ pub(crate) struct Subject {
 impl Subject {
     /// Runs all cases of one combination of dtypes, one for each parameter.
     pub(crate) fn check(&self, dtypes: &[DType]) -> Result<(), String> {
-        let host = Registry::linked().and_then(|registry| Ok(registry.open("host", 0)));
-        let host = host.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        let registry = Registry::linked().map_err(|error| error.to_string())?;
+        let host = registry.open("host", 0).map_err(|error| error.to_string())?;
         let (mut host, mut device) = (Bench::new(host)?, Bench::new(self.device.clone())?);
         let mut random = Random::new(7);
         for shape in (self.plan.shapes)(self.effort) {
