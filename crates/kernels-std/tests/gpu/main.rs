@@ -158,8 +158,9 @@ fn gpu(registry: &Registry) -> Result<Arc<dyn Device>, String> {
 
 /// Whether there are as many GPUs as the environment asks for.
 fn enough_gpus(registry: &Registry) -> Result<(), String> {
-    let Ok(wanted) = std::env::var("SQUALL_TEST_GPUS") else { return Ok(()) };
-    let wanted: u32 = wanted.parse().map_err(|_| format!("SQUALL_TEST_GPUS is `{wanted}`, not a number"))?;
+    let Some(wanted) = std::env::var_os("SQUALL_TEST_GPUS") else { return Ok(()) };
+    let wanted: u32 =
+        wanted.to_str().and_then(|n| n.parse().ok()).ok_or("SQUALL_TEST_GPUS is not a number")?;
     let found = registry.backend("cuda").map(|backend| backend.count());
     match found {
         _ if wanted == 0 => Ok(()),
