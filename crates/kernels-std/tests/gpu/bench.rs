@@ -26,8 +26,8 @@ impl Bench {
         Ok(Bench { device, stream, memory, staging })
     }
 
-    /// Runs the kernel so many times, one after the other, on the case's image, which is then in `staging`. Returns what the
-    /// kernel says that it could not do.
+    /// Runs the kernel so many times, each time on the case's image: nothing but what the work keeps to itself is left from
+    /// one run to the next. The image after the last is then in `staging`. Returns what the kernel says that it could not do.
     fn run(
         &mut self,
         case: &Case,
@@ -46,10 +46,10 @@ impl Bench {
         let (memory, staging) = (self.memory.ptr(), self.staging.ptr());
         // SAFETY: the ranges lie in `memory`, which is kept until the stream has been waited for, below.
         let mut work = unsafe { self.device.kernel(kernel, case.bound(memory), grid) }?;
-        // SAFETY: both hold so many bytes, and nothing else touches them until the wait.
-        unsafe { self.stream.copy(memory, staging, bytes) }?;
         let mut said = None;
         for _ in 0..times {
+            // SAFETY: both hold so many bytes, and nothing else touches them until the wait.
+            unsafe { self.stream.copy(memory, staging, bytes) }?;
             match work.enqueue(&mut *self.stream) {
                 Err(DeviceError::Failed(message)) => said = said.or(Some(message)),
                 other => other?,

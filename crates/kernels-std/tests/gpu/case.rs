@@ -48,8 +48,6 @@ pub(crate) struct Case {
     pub(crate) image: Vec<u8>,
     /// Whether a kernel that fails must leave everything as it was.
     pub(crate) all_or_nothing: bool,
-    /// Whether its results are no arguments for another launch.
-    pub(crate) once: bool,
 }
 
 impl Case {
@@ -109,7 +107,6 @@ pub(crate) struct Make<'a> {
     buffers: Vec<Buffer>,
     names: Vec<String>,
     all_or_nothing: bool,
-    once: bool,
 }
 
 impl<'a> Make<'a> {
@@ -121,7 +118,7 @@ impl<'a> Make<'a> {
     ) -> Make<'a> {
         let args = vec![None; kernel.params.len()];
         let (buffers, names) = (Vec::new(), Vec::new());
-        Make { kernel, dtypes, variant, random, args, buffers, names, all_or_nothing: false, once: false }
+        Make { kernel, dtypes, variant, random, args, buffers, names, all_or_nothing: false }
     }
 
     fn place(&self, name: &str) -> usize {
@@ -197,11 +194,6 @@ impl<'a> Make<'a> {
         self.all_or_nothing = true;
     }
 
-    /// The results are no arguments for another launch.
-    pub(crate) fn once(&mut self) {
-        self.once = true;
-    }
-
     /// How a buffer must agree with the host form's.
     pub(crate) fn rule(&mut self, name: &str, rule: Rule) {
         let buffer = self.buffer_of(name);
@@ -265,7 +257,7 @@ impl<'a> Make<'a> {
         }
         let end = image.len() + GUARD;
         grow(&mut image, end);
-        let Make { kernel, all_or_nothing, once, .. } = self;
-        Ok(Case { kernel, args, buffers, image, all_or_nothing, once })
+        let Make { kernel, all_or_nothing, .. } = self;
+        Ok(Case { kernel, args, buffers, image, all_or_nothing })
     }
 }

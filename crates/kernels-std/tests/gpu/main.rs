@@ -70,7 +70,7 @@ impl Subject {
                 let case = make.finish()?;
                 let mut first = None;
                 for (grid, full) in grids::of(&case, large, &mut random)? {
-                    let times = if large || case.once { 1 } else { 2 };
+                    let times = if large { 1 } else { 2 };
                     let mut compare = || {
                         let benches = [(&mut host, self.model), (&mut device, self.kernel)];
                         bench::compare(&case, benches, grid, times)?;
