@@ -2,7 +2,9 @@
 
 use std::cell::Cell;
 
-use squall_core::{ArgError, Args, Cover, CudaSource, HostCall, KernelDef, ParamDef, Presence, Type, with_element};
+use squall_core::{
+    ArgError, Args, Cover, CudaSource, HostCall, KernelDef, ParamDef, Presence, Type, with_element,
+};
 
 use crate::check::{ANY, holds_matrix};
 use crate::numeric::{Arithmetic, Number};

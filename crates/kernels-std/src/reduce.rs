@@ -5,9 +5,9 @@ use std::cell::Cell;
 use squall_core::{Cover, CudaSource, HostCall, KernelDef, ParamDef, Type, with_element};
 
 use crate::check::{ANY, has_rows_like, one_element, same_len};
-use crate::{cuda_text, example};
 use crate::map::{LANES, reached};
 use crate::numeric::{Arithmetic, Number};
+use crate::{cuda_text, example};
 
 /// Bytes of scratch memory for the partial sums of a sum over all blocks: a sum of eight bytes for each of the 1024 chunks that
 /// `cuda/sums.cuh` cuts its terms into, and a count.

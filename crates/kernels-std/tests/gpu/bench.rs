@@ -117,7 +117,8 @@ fn same_words(model: &KernelDef, wanted: Option<&str>, said: Option<&str>) -> Re
         (None, None) => Ok(()),
         (Some(wanted), Some(said)) if !said.is_empty() && wanted.starts_with(&said) => Ok(()),
         (wanted, said) => {
-            let words = |words: Option<String>| words.map_or("nothing".to_string(), |words| format!("`{words}`"));
+            let words =
+                |words: Option<String>| words.map_or("nothing".to_string(), |words| format!("`{words}`"));
             Err(format!("the device said {}, the host {}", words(said), words(wanted)))
         }
     }

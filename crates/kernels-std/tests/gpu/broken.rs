@@ -38,7 +38,12 @@ static FAULTS: &[Broken] = &[
     Broken { fault: "an element without a thread", right: &ADD, wrong: &WITHOUT_THREAD, finding: "not" },
     Broken { fault: "a write to a source", right: &ADD, wrong: &INTO_SOURCE, finding: "which is only read" },
     Broken { fault: "a term too few", right: &SUM, wrong: &ONE_MISSING, finding: "`out`: element 0 is" },
-    Broken { fault: "a failure that is not told", right: &DIV, wrong: &SILENT, finding: "the device said nothing" },
+    Broken {
+        fault: "a failure that is not told",
+        right: &DIV,
+        wrong: &SILENT,
+        finding: "the device said nothing",
+    },
     Broken { fault: "a failure that is none", right: &SUM, wrong: &COMPLAINS, finding: "the host nothing" },
     Broken {
         fault: "a write in spite of a failure",
@@ -167,7 +172,9 @@ pub(crate) fn trials(registry: &Registry) -> Vec<Trial> {
         let registry = Registry::linked().map_err(|error| error.to_string())?;
         match registry.kernels().find(|(kernel, _)| !kernel.runs_on("cuda")) {
             Some((kernel, _)) => Err(format!("`{}` has no form for CUDA devices", kernel.name).into()),
-            None if PLANS.len() != kernels => Err(format!("{} plans of {kernels} kernels", PLANS.len()).into()),
+            None if PLANS.len() != kernels => {
+                Err(format!("{} plans of {kernels} kernels", PLANS.len()).into())
+            }
             None => Ok(()),
         }
     }));

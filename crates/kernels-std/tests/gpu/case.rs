@@ -117,7 +117,16 @@ impl<'a> Make<'a> {
         random: &'a mut Random,
     ) -> Make<'a> {
         let args = vec![None; kernel.params.len()];
-        Make { kernel, dtypes, variant, random, args, buffers: Vec::new(), names: Vec::new(), all_or_nothing: false }
+        Make {
+            kernel,
+            dtypes,
+            variant,
+            random,
+            args,
+            buffers: Vec::new(),
+            names: Vec::new(),
+            all_or_nothing: false,
+        }
     }
 
     fn place(&self, name: &str) -> usize {
@@ -246,7 +255,8 @@ impl<'a> Make<'a> {
         let grow = |image: &mut Vec<u8>, to: usize| image.extend((image.len()..to).map(|at| (at * 89) as u8));
         let mut buffers = Vec::new();
         for (buffer, name) in self.buffers.into_iter().zip(self.names) {
-            let start = (image.len() + GUARD).next_multiple_of(256) + (buffer.shift * buffer.dtype.size()) as usize;
+            let start =
+                (image.len() + GUARD).next_multiple_of(256) + (buffer.shift * buffer.dtype.size()) as usize;
             grow(&mut image, start);
             image.extend_from_slice(&buffer.bytes);
             let Buffer { dtype, shape, written, rule, .. } = buffer;

@@ -63,7 +63,10 @@ pub(crate) static PLANS: &[Plan] = &[
 /// Numbers of elements: around packs, warps, blocks, and what a GPU holds at once.
 fn lengths(effort: Effort) -> Vec<[u64; 3]> {
     let little = [0, 1, 2, 3, 7, 8, 17, 64, 257];
-    let much = [5, 15, 16, 31, 32, 33, 63, 65, 127, 129, 255, 256, 1000, 1023, 1025, 4099, 70_001, 1_000_003, 12_000_017];
+    let much = [
+        5, 15, 16, 31, 32, 33, 63, 65, 127, 129, 255, 256, 1000, 1023, 1025, 4099, 70_001, 1_000_003,
+        12_000_017,
+    ];
     let more = if effort == Effort::Much { &much[..] } else { &[] };
     little.iter().chain(more).map(|&n| [n, 0, 0]).collect()
 }
