@@ -104,7 +104,7 @@ fn is_bound_to(found: &Found) -> Result<(), String> {
             let files: Vec<String> =
                 squall_dylib::mapped("libcuda.so").iter().map(|file| file.display().to_string()).collect();
             return Err(format!(
-                "another copy of it is found by the name `libcuda.so`: {}",
+                "another copy of it is found by the name `libcuda.so` ({}); put its folder first in LD_LIBRARY_PATH",
                 files.join(", ")
             ));
         }
