@@ -100,11 +100,11 @@ fn is_bound_to(found: &Found) -> Result<(), String> {
         let address = address.map_err(|error| format!("it is no CUDA driver: {error}"))?;
         // SAFETY: as above.
         let other = unsafe { bound.get::<*const ()>(name.to_bytes_with_nul()) };
-        if other.is_ok_and(|other| *other != *address) {
+        if !other.is_ok_and(|other| *other == *address) {
             let files: Vec<String> =
                 squall_dylib::mapped("libcuda.so").iter().map(|file| file.display().to_string()).collect();
             return Err(format!(
-                "another copy of it is found by the name `libcuda.so` ({}); put its folder first in LD_LIBRARY_PATH",
+                "another copy of it is found by the name `libcuda.so` ({}); put the folder of the one to use first in LD_LIBRARY_PATH",
                 files.join(", ")
             ));
         }

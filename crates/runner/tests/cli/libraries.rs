@@ -256,6 +256,24 @@ fn libraries_that_lack_functions_are_refused_by_their_files() {
     }
 }
 
+/// The bindings look for the driver by the loader's rules alone, so that the variable cannot choose against these.
+#[test]
+fn a_second_copy_of_the_driver_is_refused() {
+    let machine = Machine::new();
+    std::fs::create_dir(machine.0.path("other")).unwrap();
+    let other = machine.0.path("other").canonicalize().unwrap().join(NAMES[0]);
+    std::fs::copy(library(), &other).unwrap();
+    let mut command = machine.command(&["run", "m.toml", "--devices", "cuda"]);
+    let ended = Ended::of(command.env("SQUALL_CUDA_DRIVER", &other).output().unwrap());
+    let first = machine.0.path("lib").canonicalize().unwrap().join(NAMES[0]);
+    let said = format!(
+        "the NVIDIA driver {other} cannot be used: another copy of it is found by the name `libcuda.so` ({}, {other}); ",
+        first.display(),
+        other = other.display()
+    );
+    ended.failed(4, &[&said]);
+}
+
 /// A library that every process has: its file.
 fn libc() -> PathBuf {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -310,16 +328,20 @@ fn auto_tells_in_a_line_why_it_takes_no_gpu() {
 #[test]
 fn gpus_are_listed_and_those_that_are_not_there_refused() {
     let machine = Machine::new();
-    let devices = "\
-    cuda:0 Test GPU, compute capability 9.0, 143771 MiB, bus 0000:10:00.0, GPU-a0a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a0a0
-    cuda:1 Test GPU, compute capability 9.0, 143771 MiB, bus 0000:11:00.0, GPU-a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1
-";
+    let uuid = |digits: &str| {
+        format!("GPU-{}-{1}-{1}-{1}-{2}", digits.repeat(4), digits.repeat(2), digits.repeat(6))
+    };
+    let device = |index: u32| {
+        let (bus, uuid) = (format!("0000:1{index}:00.0"), uuid(&format!("a{index}")));
+        format!("    cuda:{index} Test GPU, compute capability 9.0, 143771 MiB, bus {bus}, {uuid}\n")
+    };
+    let devices = device(0) + &device(1);
     let list = machine.squall(&["list", "devices"]).done().out;
     assert!(list.starts_with(&format!("cuda: 2\n{devices}    ops by nccl")), "{list}");
     let doctor = machine.squall(&["doctor"]).done().out;
     let order = [
         "cuda: 2 devices\n    driver of CUDA 13.0 from ",
-        devices,
+        devices.as_str(),
         "    NVRTC cannot be opened",
         "    NCCL cannot be opened",
     ];
