@@ -13,6 +13,8 @@
 //! - Buffers are counted in elements, row-major. Where a rule speaks of lengths alone, `[2, 3]` fits `[6]`.
 //! - A host form allocates nothing.
 //! - A CUDA form has the host form's results. Those of element-wise kernels agree bit for bit, but for the bits of a NaN.
+//!   Sums are rounded in another order, and a product of matrices rounds each product and addition once; that too depends on
+//!   shapes alone, so that grids and blocks change no bit.
 #![forbid(unsafe_code)]
 
 mod check;

@@ -26,8 +26,8 @@ impl Bench {
         Ok(Bench { device, stream, memory, staging })
     }
 
-    /// Runs the kernel so many times, one after the other, on the case's image, which is then in `staging`. Returns what the
-    /// kernel says that it could not do.
+    /// Runs the kernel so many times, each time on the case's image: nothing but what the work keeps to itself is left from
+    /// one run to the next. The image after the last is then in `staging`. Returns what the kernel says that it could not do.
     fn run(
         &mut self,
         case: &Case,
@@ -37,18 +37,19 @@ impl Bench {
     ) -> Result<Option<String>, DeviceError> {
         let bytes = case.image.len() as u64;
         if self.memory.bytes() < bytes {
-            self.memory = self.device.alloc(bytes)?;
-            self.staging = self.device.alloc_staging(bytes)?;
+            let room = bytes.max(2 * self.memory.bytes()); // cases grow
+            self.memory = self.device.alloc(room)?;
+            self.staging = self.device.alloc_staging(room)?;
         }
         let unseen = || DeviceError::Failed("the host does not see staging memory".to_string());
         self.staging.host().ok_or_else(unseen)?[..case.image.len()].copy_from_slice(&case.image);
         let (memory, staging) = (self.memory.ptr(), self.staging.ptr());
         // SAFETY: the ranges lie in `memory`, which is kept until the stream has been waited for, below.
         let mut work = unsafe { self.device.kernel(kernel, case.bound(memory), grid) }?;
-        // SAFETY: both hold so many bytes, and nothing else touches them until the wait.
-        unsafe { self.stream.copy(memory, staging, bytes) }?;
         let mut said = None;
         for _ in 0..times {
+            // SAFETY: both hold so many bytes, and nothing else touches them until the wait.
+            unsafe { self.stream.copy(memory, staging, bytes) }?;
             match work.enqueue(&mut *self.stream) {
                 Err(DeviceError::Failed(message)) => said = said.or(Some(message)),
                 other => other?,
@@ -60,7 +61,8 @@ impl Bench {
         Ok(said.or_else(|| work.failure()))
     }
 
-    fn results(&mut self, case: &Case) -> Result<&[u8], String> {
+    /// The image after the last run.
+    pub(crate) fn results(&mut self, case: &Case) -> Result<&[u8], String> {
         let host = self.staging.host().ok_or("the host does not see staging memory")?;
         Ok(&host[..case.image.len()])
     }

@@ -117,16 +117,8 @@ impl<'a> Make<'a> {
         random: &'a mut Random,
     ) -> Make<'a> {
         let args = vec![None; kernel.params.len()];
-        Make {
-            kernel,
-            dtypes,
-            variant,
-            random,
-            args,
-            buffers: Vec::new(),
-            names: Vec::new(),
-            all_or_nothing: false,
-        }
+        let (buffers, names) = (Vec::new(), Vec::new());
+        Make { kernel, dtypes, variant, random, args, buffers, names, all_or_nothing: false }
     }
 
     fn place(&self, name: &str) -> usize {
@@ -254,16 +246,18 @@ impl<'a> Make<'a> {
         let mut image: Vec<u8> = Vec::new();
         let grow = |image: &mut Vec<u8>, to: usize| image.extend((image.len()..to).map(|at| (at * 89) as u8));
         let mut buffers = Vec::new();
-        for (buffer, name) in self.buffers.into_iter().zip(self.names) {
+        for (buffer, name) in self.buffers.iter().zip(self.names) {
             let start =
                 (image.len() + GUARD).next_multiple_of(256) + (buffer.shift * buffer.dtype.size()) as usize;
             grow(&mut image, start);
             image.extend_from_slice(&buffer.bytes);
-            let Buffer { dtype, shape, written, rule, .. } = buffer;
-            buffers.push(Placed { name, dtype, shape, at: start..image.len(), written, rule });
+            let Buffer { dtype, written, rule, .. } = *buffer;
+            let (shape, at) = (buffer.shape.clone(), start..image.len());
+            buffers.push(Placed { name, dtype, shape, at, written, rule });
         }
         let end = image.len() + GUARD;
         grow(&mut image, end);
-        Ok(Case { kernel: self.kernel, args, buffers, image, all_or_nothing: self.all_or_nothing })
+        let Make { kernel, all_or_nothing, .. } = self;
+        Ok(Case { kernel, args, buffers, image, all_or_nothing })
     }
 }

@@ -55,8 +55,8 @@ pub(crate) struct Subject {
 impl Subject {
     /// Runs all cases of one combination of dtypes, one for each parameter.
     pub(crate) fn check(&self, dtypes: &[DType]) -> Result<(), String> {
-        let host = Registry::linked().and_then(|registry| Ok(registry.open("host", 0)));
-        let host = host.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        let registry = Registry::linked().map_err(|error| error.to_string())?;
+        let host = registry.open("host", 0).map_err(|error| error.to_string())?;
         let (mut host, mut device) = (Bench::new(host)?, Bench::new(self.device.clone())?);
         let mut random = Random::new(7);
         for shape in (self.plan.shapes)(self.effort) {
@@ -68,11 +68,26 @@ impl Subject {
                 let mut make = Make::new(self.model, dtypes, variant, &mut random);
                 (self.plan.make)(&mut make, shape);
                 let case = make.finish()?;
-                for grid in grids::of(&case, large, &mut random) {
+                let mut first = None;
+                for (grid, full) in grids::of(&case, large, &mut random)? {
                     let times = if large { 1 } else { 2 };
-                    let told = |error| format!("{shape:?}, variant {variant}, {grid:?}: {error}");
-                    bench::compare(&case, [(&mut host, self.model), (&mut device, self.kernel)], grid, times)
-                        .map_err(told)?;
+                    let mut compare = || {
+                        let benches = [(&mut host, self.model), (&mut device, self.kernel)];
+                        bench::compare(&case, benches, grid, times)?;
+                        if !full {
+                            return Ok(());
+                        }
+                        let results = device.results(&case)?;
+                        match &first {
+                            None => first = Some(results.to_vec()),
+                            Some(first) if first != results => {
+                                return Err("another grid gives other bits".to_string());
+                            }
+                            Some(_) => {}
+                        }
+                        Ok::<_, String>(())
+                    };
+                    compare().map_err(|error| format!("{shape:?}, variant {variant}, {grid:?}: {error}"))?;
                 }
             }
         }
@@ -143,8 +158,9 @@ fn gpu(registry: &Registry) -> Result<Arc<dyn Device>, String> {
 
 /// Whether there are as many GPUs as the environment asks for.
 fn enough_gpus(registry: &Registry) -> Result<(), String> {
-    let Ok(wanted) = std::env::var("SQUALL_TEST_GPUS") else { return Ok(()) };
-    let wanted: u32 = wanted.parse().map_err(|_| format!("SQUALL_TEST_GPUS is `{wanted}`, not a number"))?;
+    let Some(wanted) = std::env::var_os("SQUALL_TEST_GPUS") else { return Ok(()) };
+    let wanted: u32 =
+        wanted.to_str().and_then(|n| n.parse().ok()).ok_or("SQUALL_TEST_GPUS is not a number")?;
     let found = registry.backend("cuda").map(|backend| backend.count());
     match found {
         _ if wanted == 0 => Ok(()),

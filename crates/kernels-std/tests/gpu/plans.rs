@@ -316,7 +316,7 @@ fn terms(make: &Make<'_>, name: &str, terms: u64) -> (Fill, Rule) {
         return (Fill::Small, Rule::Same);
     }
     let (wide, narrow) = rounding(make.dtype(name));
-    (Fill::Fractions, Rule::Within(wide * (8.0 + terms as f64), 2.0 * narrow))
+    (Fill::Fractions, Rule::Within(wide * (8.0 + 4.0 * terms as f64), 2.0 * narrow))
 }
 
 fn sum(make: &mut Make<'_>, [n, ..]: [u64; 3]) {
