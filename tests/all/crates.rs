@@ -1,4 +1,4 @@
-//! Which crate depends on which. A program that needs only the vocabulary must not build a TOML parser.
+//! Which crate depends on which, and under which licences. A program that needs only the vocabulary must not build a TOML parser.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -39,6 +39,41 @@ fn backends_and_kernels_depend_on_core_alone() {
         assert_eq!(siblings[package], ["squall-core"], "{package}");
     }
     assert_eq!(siblings["squall-dylib"], Vec::<&str>::new());
-    assert_eq!(siblings["squall-nccl-ops"], ["squall-core", "squall-dylib"]);
+    // What opens libraries of the system does it through one crate, and the GPU's backend and its ops do not know each other.
+    for package in ["squall-cuda-backend", "squall-nccl-ops"] {
+        assert_eq!(siblings[package], ["squall-core", "squall-dylib"], "{package}");
+    }
     assert!(siblings["squall-runner"].len() >= 3, "{:?}", siblings["squall-runner"]);
+}
+
+/// The licences that a dependency may offer, alone or as one of several.
+const PERMISSIVE: &[&str] = &[
+    "MIT",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "ISC",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+    "0BSD",
+];
+
+#[test]
+fn every_dependency_is_permissive() {
+    let tree = cargo(&["tree", "--workspace", "--prefix", "none", "--no-dedupe", "--format", "{l}|{p}"]);
+    let packages: BTreeSet<&str> = tree.lines().filter(|line| !line.is_empty()).collect();
+    for package in ["cudarc", "libloading", "base64", "libtest-mimic"] {
+        assert!(packages.iter().any(|line| line.contains(&format!("|{package} v"))), "{package}: {tree}");
+    }
+    for package in packages {
+        let licence = package.split('|').next().unwrap();
+        // Of `A OR B` one suffices, of `A AND B` both are needed; older manifests write `/` for `OR`.
+        let allowed = licence.split(" AND ").all(|part| {
+            let part = part.trim_matches(['(', ')']);
+            part.split(" OR ").flat_map(|one| one.split('/')).any(|one| PERMISSIVE.contains(&one.trim()))
+        });
+        assert!(allowed, "not among the licences that are taken: {package}");
+    }
 }

@@ -107,13 +107,20 @@ pub trait Backend: Sync {
     fn kind(&self) -> &'static str;
     /// The library that serves an op on these devices unless a task names another.
     fn default_library(&self) -> &'static str;
-    /// Devices there are; `None` when any number can be made. The error says what is missing and how to get it.
+    /// Devices there are; `None` when any number can be made. The error says what is missing and how to get it; its first line
+    /// says alone, shortly, why there is none.
     fn count(&self) -> Result<Option<u32>, DeviceError>;
     /// Whether several ranks may share one device. Never for GPUs, where NCCL refuses it.
     fn repeats(&self) -> bool;
     /// Opens a device.
     fn open(&self, index: u32) -> Result<Arc<dyn Device>, DeviceError>;
-    /// What was found on this machine, a line each, for `squall doctor`.
+    /// What a device is, in a line that begins with its name, for listings. Asked of devices that [`Backend::count`] counts.
+    fn describe(&self, index: u32) -> Result<String, DeviceError> {
+        Ok(format!("{}:{index}", self.kind()))
+    }
+    /// What was found on this machine, and what is missing, with all that the error of [`Backend::count`] says: a line each,
+    /// for `squall doctor`. Lines of detail are indented. A line that begins with `install` tells how to get what is missing, and
+    /// names a Python wheel's command as `` `pip install NAME` ``: those are gathered at the end.
     fn findings(&self) -> Vec<String>;
 }
 

@@ -99,7 +99,7 @@ pub enum Cover {
 
 /// A kernel in CUDA C++, compiled for the dtypes of its arguments and the GPU's architecture when a plan is bound.
 ///
-/// What the source may use, and how arguments reach it, is told in the documentation of the crate `squall-cuda-backend`.
+/// What the source may use, and how arguments reach it, is told in the documentation of `squall_cuda_backend::kernel`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CudaSource {
     /// The source text.

@@ -153,7 +153,7 @@ pub trait Library: Sync {
     /// Makes the communicators for all ranks of this process at once: one session a rank of `cx.local`, in its order.
     /// Called once a plan group, on one thread, before any rank prepares its ops.
     fn connect(&self, cx: &Connect<'_>) -> Result<Vec<Session>, DeviceError>;
-    /// What was found on this machine, a line each, for `squall doctor`.
+    /// What was found on this machine, and what is missing: lines as of [`Backend::findings`](crate::Backend::findings).
     fn findings(&self) -> Vec<String> {
         Vec::new()
     }

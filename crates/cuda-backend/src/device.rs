@@ -33,14 +33,10 @@ impl Backend for Cuda {
 
     fn count(&self) -> Result<Option<u32>, DeviceError> {
         let driver = Driver::get()?;
-        if driver.devices() > 0 {
-            return Ok(Some(driver.devices()));
+        match driver.devices() {
+            0 => Err(DeviceError::Unsupported(none_visible(driver))),
+            devices => Ok(Some(devices)),
         }
-        let mut text = format!("no CUDA device is visible ({})", driver.found());
-        if let Some(list) = std::env::var_os("CUDA_VISIBLE_DEVICES") {
-            text += &format!("; CUDA_VISIBLE_DEVICES is `{}`", list.display());
-        }
-        Err(DeviceError::Unsupported(text))
     }
 
     fn repeats(&self) -> bool {
@@ -51,26 +47,41 @@ impl Backend for Cuda {
         Ok(Arc::new(CudaDevice(Context::get(index)?)))
     }
 
+    fn describe(&self, index: u32) -> Result<String, DeviceError> {
+        describe(index)
+    }
+
     fn findings(&self) -> Vec<String> {
-        let mut findings = Vec::new();
-        let devices = match Driver::get() {
-            Ok(driver) => {
-                findings.push(driver.found());
-                driver.devices()
-            }
-            // `count` tells why.
-            Err(_) => 0,
+        let mut findings = match Driver::get() {
+            Ok(driver) => vec![driver.found()],
+            Err(missing) => lines(&missing),
         };
+        match self.count() {
+            Ok(devices) => findings.extend(
+                (0..devices.unwrap_or(0))
+                    .map(|index| describe(index).unwrap_or_else(|error| format!("cuda:{index}: {error}"))),
+            ),
+            // Without a driver, it is said above why there are none.
+            Err(none) => findings.extend(Driver::get().iter().flat_map(|_| lines(&none))),
+        }
         match Nvrtc::get() {
             Ok(nvrtc) => findings.push(nvrtc.found()),
-            Err(missing) => findings.extend(missing.to_string().lines().map(str::to_string)),
+            Err(missing) => findings.extend(lines(&missing)),
         }
-        findings.extend(
-            (0..devices)
-                .map(|ordinal| describe(ordinal).unwrap_or_else(|error| format!("cuda:{ordinal}: {error}"))),
-        );
         findings
     }
+}
+
+fn none_visible(driver: &Driver) -> String {
+    let mut text = format!("no CUDA device is visible to the {}", driver.found());
+    if let Some(list) = std::env::var_os("CUDA_VISIBLE_DEVICES") {
+        text += &format!("; CUDA_VISIBLE_DEVICES is `{}`", list.display());
+    }
+    text
+}
+
+fn lines(error: &impl ToString) -> Vec<String> {
+    error.to_string().lines().map(str::to_string).collect()
 }
 
 struct CudaDevice(Arc<Context>);

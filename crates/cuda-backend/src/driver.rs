@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use cudarc::driver::sys::{self, CUresult};
 use squall_core::DeviceError;
-use squall_dylib::Wanted;
+use squall_dylib::{Found, Wanted};
 
 /// The oldest driver: of CUDA 12.0, whose functions are the ones used here.
 const MINIMUM: i32 = 12000;
@@ -19,7 +19,7 @@ const WANTED: Wanted = Wanted {
     names: &["libcuda.so.1", "libcuda.so"],
     variable: "SQUALL_CUDA_DRIVER",
     wheels: &[],
-    install: "the NVIDIA driver of the GPU, version 525 or newer (on Debian the packages `nvidia-driver` and `libcuda1`)",
+    install: "the NVIDIA driver of the GPU, version 525 or newer: on Debian the packages `nvidia-driver` and `libcuda1`",
 };
 
 /// The driver of this machine.
@@ -41,23 +41,20 @@ impl Driver {
 
     fn open() -> Result<Driver, String> {
         let found = squall_dylib::open(&WANTED).map_err(|missing| missing.to_string())?;
-        let path = found.path;
-        // SAFETY: opens libraries by the names under which the one above is already open.
-        if !unsafe { sys::is_culib_present() } {
-            return Err(format!(
-                "{} was opened, but cannot be found again by the name `libcuda.so.1`",
-                path.display()
-            ));
-        }
+        Driver::start(&found)
+            .map_err(|reason| format!("the NVIDIA driver {} cannot be used: {reason}", found.path.display()))
+    }
+
+    fn start(found: &Found) -> Result<Driver, String> {
+        is_bound_to(found)?;
         let mut version = 0;
         // SAFETY: the library is there; the call may come before the initialisation and writes `version`.
         text("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&mut version) })?;
         if version < MINIMUM {
+            let (is, wanted) = (dotted(version), dotted(MINIMUM));
             return Err(format!(
-                "the NVIDIA driver {} is of CUDA {}, and squall needs one of CUDA {} or newer: install a newer driver",
-                path.display(),
-                dotted(version),
-                dotted(MINIMUM)
+                "it is of CUDA {is}, and {wanted} is the oldest\ninstall {}",
+                WANTED.install
             ));
         }
         // SAFETY: as above; no flags exist.
@@ -71,7 +68,7 @@ impl Driver {
                 u32::try_from(count).unwrap_or(0)
             }
         };
-        Ok(Driver { path, version, devices })
+        Ok(Driver { path: found.path.clone(), version, devices })
     }
 
     /// GPUs that this process may use.
@@ -83,6 +80,36 @@ impl Driver {
     pub(crate) fn found(&self) -> String {
         format!("driver of CUDA {} from {}", dotted(self.version), self.path.display())
     }
+}
+
+/// The functions that are called before the version is known.
+const FIRST: [&CStr; 4] = [c"cuDriverGetVersion", c"cuInit", c"cuGetErrorName", c"cuGetErrorString"];
+
+/// Whether the bindings call this very library: they look for it by names of their own, of which `libcuda.so` is the first, and
+/// panic where they find none, or not the function.
+fn is_bound_to(found: &Found) -> Result<(), String> {
+    // SAFETY: opens libraries by the driver's names, under one of which the one that was found is already open.
+    if !unsafe { sys::is_culib_present() } {
+        return Err("it cannot be found again by the name `libcuda.so.1`".to_string());
+    }
+    // SAFETY: it is present.
+    let bound = unsafe { sys::culib() };
+    for name in FIRST {
+        // SAFETY: the addresses are only compared.
+        let address = unsafe { found.library.get::<*const ()>(name.to_bytes_with_nul()) };
+        let address = address.map_err(|error| format!("it is no CUDA driver: {error}"))?;
+        // SAFETY: as above.
+        let other = unsafe { bound.get::<*const ()>(name.to_bytes_with_nul()) };
+        if !other.is_ok_and(|other| *other == *address) {
+            let files: Vec<String> =
+                squall_dylib::mapped("libcuda.so").iter().map(|file| file.display().to_string()).collect();
+            return Err(format!(
+                "another copy of it is found by the name `libcuda.so` ({}); put the folder of the one to use first in LD_LIBRARY_PATH",
+                files.join(", ")
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn dotted(version: i32) -> String {

@@ -8,12 +8,12 @@
 //! for the dtypes of their arguments and for the GPU's architecture; [`kernel`] tells how one is written. A step that was captured is
 //! a CUDA graph.
 //!
-//! | variable | meaning |
-//! |---|---|
-//! | `SQUALL_NVRTC` | the file of NVRTC, tried alone |
-//! | `SQUALL_CUDA_DRIVER` | the file of the driver's library, tried alone |
-//! | `SQUALL_CACHE` | where compiled kernels are kept (default: `squall` in the user's folder of caches; empty: nowhere) |
-//! | `CUDA_VISIBLE_DEVICES` | the driver's own: which GPUs there are, and in which order |
+//! The key decision is that nothing stands between two tasks on a stream: kernels tell themselves how far it has come, in the GPU's own
+//! memory, and a wait writes the one word that it needs. The cost is that asking from outside takes a copy on another stream, and
+//! that every kernel that is compiled here carries the telling.
+//!
+//! The environment variables that it reads (`SQUALL_CUDA_DRIVER`, `SQUALL_NVRTC`, `SQUALL_CACHE`) are told of in the project's README.
+//! `SQUALL_CUDA_DRIVER` names a file that must also be the one that the loader finds by the name `libcuda.so` or `libcuda.so.1`.
 
 pub mod compile;
 mod context;

@@ -10,7 +10,7 @@
 //!     names: &["libnccl.so.2"],
 //!     variable: "SQUALL_NCCL",
 //!     wheels: &["nvidia/nccl/lib"],
-//!     install: "`pip install nvidia-nccl-cu13`, or Debian's package `libnccl2`",
+//!     install: "NCCL: `pip install nvidia-nccl-cu13`",
 //! };
 //! match open(&WANTED) {
 //!     Ok(found) => println!("NCCL is {}", found.path.display()),
@@ -32,6 +32,7 @@ mod places;
 
 pub use loader::mapped;
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -49,7 +50,7 @@ pub struct Wanted {
     pub variable: &'static str,
     /// Folders below `site-packages` where Python wheels put it: `nvidia/nccl/lib`.
     pub wheels: &'static [&'static str],
-    /// How to get it, as the end of a sentence that begins with "install it with".
+    /// How to get it, as the end of a line that begins with "install": ``NCCL: `pip install nvidia-nccl-cu13` ``.
     pub install: &'static str,
 }
 
@@ -62,7 +63,8 @@ pub struct Found {
     pub path: PathBuf,
 }
 
-/// A library that could not be opened. Displayed, it has a line for every place that was tried.
+/// A library that could not be opened. Displayed, it has the loader's words for every place that was tried; names that failed
+/// alike in one folder share a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NotFound {
@@ -134,6 +136,30 @@ impl NotFound {
     }
 }
 
+/// Places that failed alike: names in one folder, or bare names.
+#[derive(PartialEq, Eq)]
+struct Alike<'a> {
+    folder: Option<&'a Path>,
+    names: Vec<Cow<'a, str>>,
+    reason: &'a str,
+}
+
+impl NotFound {
+    /// The places in their order, those next to each other that failed alike together.
+    fn alike(&self) -> Vec<Alike<'_>> {
+        let mut all: Vec<Alike<'_>> = Vec::new();
+        for Tried { place, reason } in &self.tried {
+            let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let name = place.file_name().unwrap_or(place.as_os_str()).to_string_lossy();
+            match all.last_mut() {
+                Some(last) if (last.folder, last.reason) == (folder, reason) => last.names.push(name),
+                _ => all.push(Alike { folder, names: vec![name], reason }),
+            }
+        }
+        all
+    }
+}
+
 impl fmt::Display for NotFound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} cannot be opened", self.what)?;
@@ -141,13 +167,24 @@ impl fmt::Display for NotFound {
             write!(f, " as {} says", self.variable)?;
         }
         f.write_str(":")?;
-        for Tried { place, reason } in &self.tried {
-            write!(f, "\n  {}: {reason}", place.display())?;
+        let mut before: Option<Alike<'_>> = None;
+        for alike in self.alike() {
+            let Alike { folder, names, reason } = &alike;
+            let again = before.is_some_and(|before| (&before.names, before.reason) == (names, reason));
+            match (folder, &names[..]) {
+                (Some(folder), _) if again => write!(f, "\n  the same in {}", folder.display())?,
+                (Some(folder), [name]) => write!(f, "\n  {}: {reason}", folder.join(&**name).display())?,
+                (Some(folder), names) => {
+                    write!(f, "\n  {} in {}: {reason}", names.join(", "), folder.display())?;
+                }
+                (None, names) => write!(f, "\n  {}: {reason}", names.join(", "))?,
+            }
+            before = Some(alike);
         }
         if self.overridden {
             write!(f, "\nset {} to the library's file, or unset it to look elsewhere", self.variable)
         } else {
-            write!(f, "\ninstall it with {}, or set {} to its file", self.install, self.variable)
+            write!(f, "\ninstall {}; or set {} to its file", self.install, self.variable)
         }
     }
 }

@@ -11,7 +11,7 @@ use squall_dylib::{Found, Wanted};
 use crate::error::NcclError;
 
 /// How to get it.
-pub(crate) const INSTALL: &str = "`pip install nvidia-nccl-cu13`, or Debian's package `libnccl2`";
+pub(crate) const INSTALL: &str = "NCCL 2.22 or later: `pip install nvidia-nccl-cu13`, or the package `libnccl2` of NVIDIA's repository for Debian";
 /// The variable that names its file.
 pub(crate) const VARIABLE: &str = "SQUALL_NCCL";
 /// From this version on `ncclCommAbort` and `ncclCommDestroy` inside a group free at the group's end.

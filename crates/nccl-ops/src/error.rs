@@ -16,7 +16,7 @@ pub enum NcclError {
     Missing(#[from] NotFound),
     /// It is older than what an abort needs.
     #[error(
-        "NCCL {version} in {path} is too old: {MINIMUM} or later is needed\ninstall it with {INSTALL}, or set {VARIABLE} to its file",
+        "NCCL {version} in {path} is too old: {MINIMUM} or later is needed\ninstall {INSTALL}; or set {VARIABLE} to its file",
         path = path.display()
     )]
     TooOld {

@@ -99,6 +99,7 @@ pub mod codes;
 pub mod compare;
 pub mod expr;
 pub mod files;
+pub mod machine;
 pub mod manifest;
 pub mod plan;
 pub mod render;

@@ -44,7 +44,7 @@ const WANTED: Wanted = Wanted {
     names: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
     variable: "SQUALL_NVRTC",
     wheels: &["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"],
-    install: "`pip install nvidia-cuda-nvrtc`, or the NVRTC package of CUDA 12 or 13 for this system",
+    install: "NVRTC of CUDA 12 or 13: `pip install nvidia-cuda-nvrtc`, or the package `cuda-nvrtc-13-0` of NVIDIA's repository for Debian",
 };
 
 impl Nvrtc {

@@ -1,14 +1,14 @@
 //! Which devices a job runs on, and so how many ranks it has.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use squall_core::{Backend, Device, Diagnostic, Label, Registry, Span, World};
 
 use super::RunError;
-use crate::codes;
 use crate::manifest::Manifest;
 use crate::manifest::devices::{DeviceSpec, Devices, Which};
+use crate::{codes, machine, render};
 
 /// The devices of a job, not yet opened: rank r's is `indices[r]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub fn choose(
     let Devices::Listed(specs) = devices else { return auto(registry) };
     let kind = one_kind(specs, span)?;
     let backend = backend(registry, kind)?;
-    let count = backend.count().map_err(|error| RunError::Environment(error.to_string()))?;
+    let count = backend.count().map_err(|_| none(registry, backend))?;
     if count == Some(0) {
         return Err(RunError::Environment(format!("there are no {kind} devices")));
     }
@@ -53,19 +53,38 @@ pub fn choose(
         }
     }
     if let Some(count) = count
-        && let Some(index) = indices.iter().find(|&&index| index >= count)
+        && let Some((rank, index)) = indices.iter().enumerate().find(|&(_, &index)| index >= count)
     {
-        let message = format!("{kind}:{index} is asked for, and {count} {kind} devices are visible");
+        let (visible, are) = (render::count(count.into(), "device"), if count == 1 { "is" } else { "are" });
+        let message = format!(
+            "rank {rank} is given {kind}:{index}, and {visible} {are} visible here; `squall list devices` shows them"
+        );
         return Err(RunError::Environment(message));
     }
-    let mut seen = BTreeSet::new();
     if !backend.repeats()
-        && let Some(index) = indices.iter().find(|&&index| !seen.insert(index))
+        && let Some((first, second, index)) = shared(&indices)
     {
-        let message = format!("two ranks are given {kind}:{index}, and one rank has one device");
-        return Err(refused(codes::DEVICES, message, span).into());
+        let message = format!("ranks {first} and {second} are both given {kind}:{index}");
+        let help = format!("name {kind} devices that differ: each has room for one rank");
+        return Err(refused(codes::DEVICES, message, span).with_help(help).into());
     }
     Ok(Chosen { kind, indices, note: None })
+}
+
+/// The first two ranks that are given one device.
+fn shared(indices: &[u32]) -> Option<(usize, usize, u32)> {
+    let mut ranks = BTreeMap::new();
+    indices
+        .iter()
+        .enumerate()
+        .find_map(|(rank, index)| ranks.insert(index, rank).map(|first| (first, rank, *index)))
+}
+
+/// That no device of a kind can be used, in the words of `squall doctor`.
+fn none(registry: &Registry, backend: &dyn Backend) -> RunError {
+    let (_, lines) = machine::report(registry, backend);
+    let lines: String = lines.iter().map(|line| format!("\n    {line}")).collect();
+    RunError::Environment(format!("no {} device is usable here:{lines}", backend.kind()))
 }
 
 /// The kind of the devices and how many ranks they make, without asking any device; the number is `None` when only
@@ -127,14 +146,25 @@ fn backend(registry: &Registry, kind: &str) -> Result<&'static dyn Backend, RunE
 
 /// All GPUs, or else one rank on the host.
 fn auto(registry: &Registry) -> Result<Chosen, RunError> {
-    let gpus = registry.backend("cuda").and_then(|cuda| cuda.count().ok().flatten());
-    if let Some(gpus @ 1..) = gpus {
-        return Ok(Chosen { kind: "cuda", indices: (0..gpus).collect(), note: None });
-    }
+    let reason = match registry.backend("cuda").map(Backend::count) {
+        Some(Ok(Some(gpus @ 1..))) => {
+            return Ok(Chosen { kind: "cuda", indices: (0..gpus).collect(), note: None });
+        }
+        // A driver that is broken must not pass for a machine without a GPU.
+        Some(Err(error)) => format!("{}; `squall doctor` tells more", headline(&error.to_string())),
+        Some(Ok(_)) => "there are none".to_string(),
+        None => "this build has no `cuda` backend".to_string(),
+    };
     backend(registry, "host")?;
-    let note =
-        "no GPU is usable here, so that `auto` takes one rank on the host; `--devices host:0..4` takes four";
-    Ok(Chosen { kind: "host", indices: vec![0], note: Some(note.to_string()) })
+    let note = format!(
+        "no GPU is usable here ({reason}), so that `auto` takes one rank on the host; `--devices host:0..4` takes four"
+    );
+    Ok(Chosen { kind: "host", indices: vec![0], note: Some(note) })
+}
+
+/// The first line of a text that may go on with a list.
+pub fn headline(text: &str) -> &str {
+    text.lines().next().unwrap_or_default().trim_end_matches(':')
 }
 
 impl Chosen {

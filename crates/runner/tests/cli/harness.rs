@@ -7,6 +7,13 @@ use squall_core::DType;
 use squall_runner::files::npy;
 use tempfile::TempDir;
 
+/// The variables that name the GPUs' libraries, set to files that are not there.
+pub(crate) const NOWHERE: [(&str, &str); 3] = [
+    ("SQUALL_CUDA_DRIVER", "/nowhere/libcuda.so.1"),
+    ("SQUALL_NVRTC", "/nowhere/libnvrtc.so.13"),
+    ("SQUALL_NCCL", "/nowhere/libnccl.so.2"),
+];
+
 /// A temporary folder, the working folder of every command that is run from it.
 pub(crate) struct Folder(TempDir);
 
@@ -63,14 +70,14 @@ impl Folder {
         names
     }
 
-    /// A command of the binary, nothing of which goes to the terminal of the tests.
+    /// A command of the binary, nothing of which goes to the terminal of the tests. GPUs are out of its sight, on every machine.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         self.within(Command::new(env!("CARGO_BIN_EXE_squall")), args)
     }
 
     /// The same of another program, such as a shell.
     pub(crate) fn within(&self, mut command: Command, args: &[&str]) -> Command {
-        command.args(args).current_dir(self.0.path()).env_remove("NO_COLOR");
+        command.args(args).current_dir(self.0.path()).env_remove("NO_COLOR").envs(NOWHERE);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

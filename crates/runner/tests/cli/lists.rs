@@ -70,6 +70,11 @@ fn exactly_these_ops_are_linked_and_served() {
         ops.len(),
         "{text}"
     );
+    assert_eq!(
+        text.matches("\n    by nccl on cuda devices, from squall-nccl-ops ").count(),
+        ops.len(),
+        "{text}"
+    );
 }
 
 #[test]
@@ -88,14 +93,22 @@ fn everything_is_listed_under_headings() {
     let all = Folder::new().squall(&["list"]).done().out;
     let headings: Vec<&str> = all.lines().filter(|line| line.starts_with('#')).collect();
     assert_eq!(headings, ["# kernels", "# ops", "# devices", "# plugins"]);
-    for what in ["kernels", "ops", "devices", "plugins"] {
+    for what in ["kernels", "ops", "plugins"] {
         assert!(all.contains(&list(what)), "{what}");
     }
+    // What a build offers is told without asking the machine.
+    assert!(all.contains("\ncuda: `squall list devices` asks this machine\n    ops by nccl unless"), "{all}");
 }
 
 #[test]
 fn devices_and_plugins() {
-    assert!(list("devices").starts_with("host: any number\n"));
+    assert_eq!(
+        list("devices"),
+        "cuda: none: the NVIDIA driver cannot be opened as SQUALL_CUDA_DRIVER says; `squall doctor` tells more\n    \
+             ops by nccl unless a task names another; a device is not shared by ranks\n\
+         host: any number\n    \
+             ops by host unless a task names another; a device may be shared by ranks\n"
+    );
     assert_eq!(list("plugins"), "none: this version loads no plugins\n");
     Folder::new().squall(&["list", "kernel"]).failed(2, &["'kernel'", "kernels"]);
 }

@@ -11,6 +11,7 @@
 //! | [`running`] | steps, feeds, watched values, the summary, the progress bar |
 //! | [`comparing`] | `compare` |
 //! | [`signals`] | Ctrl-C and termination, at every time |
+//! | [`libraries`] | when the GPUs' libraries are opened, and what is said where they are missing or broken |
 //! | [`lists`] | `list` and `doctor`; exactly which kernels and ops are linked |
 //! | [`plans`] | `plan` |
 
@@ -20,6 +21,8 @@
 mod comparing;
 mod data;
 mod harness;
+#[cfg(target_os = "linux")]
+mod libraries;
 mod lists;
 mod outputs;
 mod plans;

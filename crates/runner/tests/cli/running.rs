@@ -173,7 +173,9 @@ fn a_feed_that_does_not_fit_is_refused() {
 #[test]
 fn auto_says_what_it_took() {
     let ended = Folder::with(&scaled("init = { fill = 1 }").replace("host:0..2", "auto")).run().done();
-    assert!(ended.err.starts_with("note: no GPU is usable here"), "{ended:#?}");
+    let note = "note: no GPU is usable here (the NVIDIA driver cannot be opened as SQUALL_CUDA_DRIVER says; \
+                `squall doctor` tells more), so that `auto` takes one rank on the host; `--devices host:0..4` takes four\n";
+    assert_eq!(ended.err, note);
     assert!(ended.out.contains(" on host:0 in "), "{ended:#?}");
 }
 

@@ -136,7 +136,7 @@ pub(crate) enum Listing {
     Kernels,
     /// Ops, each with its parameters and who serves it on which devices.
     Ops,
-    /// Kinds of devices.
+    /// Kinds of devices, and which of them this machine has.
     Devices,
     /// Plugins.
     Plugins,

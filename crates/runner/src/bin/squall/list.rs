@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use squall_core::{Cover, DType, KernelDef, ParamDef, ParamKind, Presence, Registry, Type};
+use squall_core::{Backend, Cover, DType, KernelDef, ParamDef, ParamKind, Presence, Registry, Type};
+
+use squall_runner::run::devices::headline;
 
 use crate::args::Listing;
 use crate::output;
@@ -19,7 +21,7 @@ pub(crate) fn list(registry: &Registry, what: Option<Listing>) -> u8 {
         .iter()
         .filter(|(listing, _)| what.is_none_or(|what| what == *listing))
         .map(|(listing, name)| {
-            let text = one(registry, *listing);
+            let text = one(registry, *listing, what.is_some());
             // Alone, a listing needs no heading.
             if what.is_some() { text } else { format!("# {name}\n{text}") }
         })
@@ -27,11 +29,13 @@ pub(crate) fn list(registry: &Registry, what: Option<Listing>) -> u8 {
     output::result(&listed.join("\n"))
 }
 
-fn one(registry: &Registry, listing: Listing) -> String {
+/// One listing. The machine is asked for its devices only by who wants these `alone`: what a build offers is told without
+/// opening any library.
+fn one(registry: &Registry, listing: Listing, alone: bool) -> String {
     match listing {
         Listing::Kernels => registry.kernels().map(|(kernel, origin)| a_kernel(kernel, origin)).collect(),
         Listing::Ops => ops(registry),
-        Listing::Devices => devices(registry),
+        Listing::Devices => registry.backends().map(|backend| devices(backend, alone)).collect(),
         Listing::Plugins => "none: this version loads no plugins\n".to_string(),
     }
 }
@@ -67,22 +71,25 @@ fn ops(registry: &Registry) -> String {
     text
 }
 
-fn devices(registry: &Registry) -> String {
-    let mut text = String::new();
-    for backend in registry.backends() {
-        let count = match backend.count() {
-            Ok(None) => "any number".to_string(),
-            Ok(Some(count)) => count.to_string(),
-            Err(error) => format!("none: {error}"),
-        };
-        let shared = if backend.repeats() { "may be" } else { "is not" };
-        let _ = writeln!(text, "{}: {count}", backend.kind());
-        let _ = writeln!(
-            text,
-            "    ops by {} unless a task names another; a device {shared} shared by ranks",
-            backend.default_library()
-        );
-    }
+fn devices(backend: &dyn Backend, ask: bool) -> String {
+    let kind = backend.kind();
+    let mut text = match ask.then(|| backend.count()) {
+        None => format!("{kind}: `squall list devices` asks this machine\n"),
+        Some(Ok(None)) => format!("{kind}: any number\n"),
+        Some(Ok(Some(count))) => {
+            let line =
+                |index| backend.describe(index).unwrap_or_else(|error| format!("{kind}:{index}: {error}"));
+            (0..count)
+                .fold(format!("{kind}: {count}\n"), |text, index| format!("{text}    {}\n", line(index)))
+        }
+        Some(Err(error)) => {
+            format!("{kind}: none: {}; `squall doctor` tells more\n", headline(&error.to_string()))
+        }
+    };
+    let shared = if backend.repeats() { "may be" } else { "is not" };
+    let library = backend.default_library();
+    let _ =
+        writeln!(text, "    ops by {library} unless a task names another; a device {shared} shared by ranks");
     text
 }
 
