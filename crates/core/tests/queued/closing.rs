@@ -59,7 +59,7 @@ fn closing_is_waited_for_where_all_are_back() {
     let group = |script: fn(u64, u64, &Flag) -> Act| {
         let held = gate.clone();
         let gpu = Gpu::open(0, move |task, turn| script(task, turn, &held));
-        refusing(&registry, &[gpu], ALWAYS, Refusal::Error, limited(100 * MS))
+        refusing(&registry, &[gpu], ALWAYS, Refusal::Error, limited(300 * MS))
     };
     let closed = || CLOSED.load(Ordering::Acquire);
 
