@@ -49,7 +49,7 @@ impl On {
         Options::default().capture(self.capture)
     }
 
-    /// With a limit for steps after the first, which connects devices.
+    /// With a limit for steps after the first, which connects devices, and after the second where it is captured.
     pub(crate) fn limited(self, limit: Duration) -> Options {
         self.options().step_timeout(Some(limit))
     }

@@ -73,6 +73,49 @@ pub(super) fn progress(target: &Target<'_>) -> Outcome {
     })
 }
 
+/// What was enqueued before a checkpoint is done when it has been waited for, whatever is queued behind it.
+pub(super) fn checkpoints(target: &Target<'_>) -> Outcome {
+    const BYTES: u64 = 1 << 16;
+    alone(target, |rank| {
+        let text = |error: DeviceError| error.to_string();
+        let unseen = || "the host does not see staging memory".to_string();
+        let progress = rank.stream.progress();
+        let (memory, behind) =
+            (rank.device.alloc(BYTES).map_err(text)?, rank.device.alloc(BYTES).map_err(text)?);
+        let mut from = rank.device.alloc_staging(BYTES).map_err(text)?;
+        let mut to = rank.device.alloc_staging(BYTES).map_err(text)?;
+        for round in 1..=50u32 {
+            let (runs, byte) = (2 * round - 1, round as u8);
+            from.host().ok_or_else(unseen)?.fill(byte);
+            // SAFETY: all hold so many bytes; this thread touches the staging again when it has waited for both copies.
+            unsafe {
+                rank.stream.copy(memory.ptr(), from.ptr(), BYTES).map_err(text)?;
+                rank.stream.copy(to.ptr(), memory.ptr(), BYTES).map_err(text)?;
+            }
+            rank.stream.complete(runs).map_err(text)?;
+            rank.stream.checkpoint().map_err(text)?;
+            // SAFETY: both hold so many bytes, and nobody touches them.
+            unsafe { rank.stream.copy(behind.ptr(), memory.ptr(), BYTES) }.map_err(text)?;
+            rank.stream.complete(runs + 1).map_err(text)?;
+            if round % 2 == 0 {
+                // A later checkpoint does as well.
+                rank.stream.checkpoint().map_err(text)?;
+            }
+            rank.stream.wait_for(runs, None).map_err(text)?;
+            if to.host().ok_or_else(unseen)?.iter().any(|&found| found != byte) {
+                return Err(format!("run {runs} had not ended at its checkpoint"));
+            }
+            let (known, read) = (progress.known(), progress.read());
+            if read.runs < runs || read.runs > runs + 1 || known.runs > read.runs {
+                return Err(format!(
+                    "after run {runs} the stream is at {read:?}, and known to be at {known:?}"
+                ));
+            }
+        }
+        rank.finish().map_err(text)
+    })
+}
+
 /// Marks are captured, and do not count before they are replayed. With no task behind it, a mark need not be told.
 fn replayed_marks(
     rank: &mut super::Rank<'_>,

@@ -138,6 +138,7 @@ pub static CASES: &[Case] = &[
     case("memory is zeroed and aligned", 1, &[], memory::zeroed_and_aligned),
     case("copies go both ways", 1, &[], memory::copies),
     case("progress is told", 1, &[], memory::progress),
+    case("checkpoints are passed in order", 1, &[], memory::checkpoints),
     case("all_reduce matches the reference", 1, &["all_reduce"], collectives::all_reduce),
     case("broadcast matches the reference", 1, &["broadcast"], collectives::broadcast),
     case("reduce matches the reference", 1, &["reduce"], collectives::reduce),

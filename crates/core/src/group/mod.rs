@@ -3,6 +3,12 @@
 //! Each rank has one thread for the life of the group, and its plan lives there. The caller hands commands over and
 //! waits; while it waits it watches the deadline and failures, so a group needs no thread of its own for that. The cost:
 //! nobody watches a step whose handle was forgotten, until the group is used or dropped.
+//!
+//! # Several groups
+//! Groups on devices of their own run side by side. Two groups on the same GPUs may take turns, but must not run steps at once where the
+//! ranks of both meet: each GPU takes up their collectives in an order of its own, and two GPUs that begin with different ones wait
+//! for each other for good. NCCL demands one order of all communicators that are in use at the same time; verification sees one
+//! group alone. Only the deadlines end it.
 
 mod abort;
 mod bind;
@@ -35,7 +41,8 @@ pub use run::Steps;
 /// All ranks of a job, bound to their devices, each on a thread of its own.
 ///
 /// One thread at a time uses a group. Dropping it returns: a step in flight is aborted, captured work goes first, then
-/// communicators, buffers and streams.
+/// communicators, buffers and streams. That takes as long as libraries need to close, some seconds at most. Two groups on the
+/// same GPUs must not run at once: see [`crate::group`].
 pub struct PlanGroup {
     verified: Verified,
     options: Options,

@@ -45,7 +45,8 @@ impl PlanGroup {
         self.execute_many(1)
     }
 
-    /// Runs so many steps without stopping in between.
+    /// Runs so many steps without stopping in between. On a GPU they are queued, some tens of milliseconds ahead; a failure that shows only
+    /// later is then told with the steps that it may have been in.
     pub fn execute_many(&mut self, steps: u64) -> Result<(), GroupError> {
         self.start(steps)?.wait()
     }

@@ -41,8 +41,9 @@ pub(crate) struct Watched {
     pub(crate) instantiating: Mutex<Duration>,
     /// The most runs that were enqueued beyond those that the stream had ended.
     pub(crate) most_ahead: AtomicU64,
-    /// Waits for all that is queued, and for a checkpoint.
+    /// Waits for all that is queued, checkpoints, and waits for one.
     pub(crate) waits: AtomicU64,
+    pub(crate) checkpoints: AtomicU64,
     pub(crate) waits_for: AtomicU64,
     /// Captures begun with something queued, and waits while capturing. Neither is right.
     pub(crate) begun_busy: AtomicU64,

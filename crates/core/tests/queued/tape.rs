@@ -297,6 +297,7 @@ impl Stream for Queue {
         assert!(content.recording.is_none(), "a checkpoint is never captured");
         let runs = content.runs;
         drop(content);
+        self.tape.watched.checkpoints.fetch_add(1, Ordering::AcqRel);
         self.tape.put(Entry::Checkpoint(runs))
     }
     fn wait_for(&mut self, runs: u32, until: Option<Instant>) -> Result<(), DeviceError> {
