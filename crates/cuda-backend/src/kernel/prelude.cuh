@@ -83,8 +83,10 @@ struct Launch {
     __device__ void begin() const {
         if (blockIdx.x == 0 && (threadIdx.x | threadIdx.y | threadIdx.z | blockIdx.y | blockIdx.z) == 0) {
             if (tell == 0) *position = place;
-            else if (tell == 1) *position = ((*position >> 32) + 1) << 32;
-            else *(volatile u32 *)position = (u32)place;
+            else {
+                *(volatile u32 *)position = (u32)place;
+                if (tell == 1) atomicAdd((u32 *)position + 1, 1); // its result is not used: nobody waits for it either
+            }
         }
     }
     __device__ void end() const {

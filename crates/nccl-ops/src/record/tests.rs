@@ -57,6 +57,16 @@ fn dtypes_and_reductions_are_nccls() {
 }
 
 #[test]
+fn a_reduction_of_one_rank_is_a_copy() {
+    let (from, to) = (&floats(8, 3), &floats(1028, 3));
+    let reduce = ReduceOp::Avg;
+    let copy = [Record::Broadcast { send: 8, recv: 1028, count: 3, dtype: 7, root: 0 }];
+    assert_eq!(records(Call::AllReduce { send: from, recv: to, reduce }, 0, 1), copy);
+    assert_eq!(records(Call::Reduce { send: from, recv: to, reduce, root: 0 }, 0, 1), copy);
+    assert_eq!(records(Call::ReduceScatter { send: from, recv: to, reduce }, 0, 1), copy);
+}
+
+#[test]
 fn collectives_are_one_call() {
     let (a, b, long) = (floats(0x1000, 6), floats(0x2000, 6), floats(0x4000, 18));
     let reduce = ReduceOp::Max;

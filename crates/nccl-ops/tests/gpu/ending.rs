@@ -117,6 +117,8 @@ fn aborted(rank: &mut Rank<'_>, hang: Hang) -> Result<Buffer, String> {
         while !rank.abort().is_aborted() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
+        // The harness's own flag, seen here, is set before the library is told.
+        std::thread::sleep(Duration::from_millis(50));
     }
     expect("a later call", work.enqueue(&mut *rank.stream), Err(DeviceError::Aborted))?;
     Ok(buffer)

@@ -36,8 +36,8 @@ pub struct Request<'a> {
     /// The run. No output is written: its `file` is not looked at. Its `devices`, if any, are those to compare with the
     /// host's, and are of the kind `with`.
     pub run: run::Request<'a>,
-    /// The kind of the devices to compare with the host's: as many as the manifest's devices, or all that there are where it
-    /// says `auto`.
+    /// The kind of the devices to compare with the host's: as many as the manifest's devices, as far as there are so many, or all
+    /// that there are where it says `auto`.
     pub with: &'static str,
     /// How far results may lie apart.
     pub tolerances: Tolerances,
@@ -70,7 +70,7 @@ fn in_lockstep(
     watcher: &mut dyn Watcher,
 ) -> Result<Comparison, RunError> {
     let manifest = request.run.manifest;
-    let chosen = devices::choose(registry, manifest, Some(&others(request)?))?;
+    let chosen = devices::choose(registry, manifest, Some(&others(registry, request)?))?;
     let world = chosen.indices.len() as u64;
     // A world is no larger than a rank's number.
     let hosts = Chosen { kind: HOST, indices: (0..world as u32).collect(), note: None };
@@ -123,7 +123,7 @@ fn in_lockstep(
 }
 
 /// The devices to compare with the host's.
-fn others(request: &Request<'_>) -> Result<Devices, RunError> {
+fn others(registry: &Registry, request: &Request<'_>) -> Result<Devices, RunError> {
     let with = request.with;
     let which = match (request.run.devices, &request.run.manifest.world.devices.value) {
         (Some(Devices::Listed(specs)), _) if specs.iter().any(|spec| spec.backend != with) => {
@@ -135,9 +135,10 @@ fn others(request: &Request<'_>) -> Result<Devices, RunError> {
             if specs.iter().all(|spec| spec.backend == with) {
                 return Ok(named.clone());
             }
-            match devices::ranks(specs) {
-                // More than there may be are refused when they are chosen.
-                Some(count) => Which::Range(0..u32::try_from(count).unwrap_or(u32::MAX)),
+            // What is amiss with the backend is told when they are chosen.
+            let there = registry.backend(with).and_then(|backend| backend.count().ok().flatten());
+            match devices::ranks(specs).map(|count| u32::try_from(count).unwrap_or(u32::MAX)) {
+                Some(count) => Which::Range(0..there.map_or(count, |there| count.min(there).max(1))),
                 None => Which::All,
             }
         }
