@@ -61,6 +61,7 @@ impl CudaStream {
     /// A new stream. Its GPU is current to the calling thread from here on.
     pub(crate) fn new(context: &Arc<Context>) -> Result<CudaStream, DeviceError> {
         context.make_current()?;
+        let (position, ticket) = (Arc::new(Told::new(context)?), context.word()?);
         let mut raw = std::ptr::null_mut();
         let non_blocking = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the context is current; `raw` is written.
@@ -68,8 +69,8 @@ impl CudaStream {
         let stream = CudaStream {
             context: context.clone(),
             raw,
-            position: Arc::new(Told::new(context.device_word()?)),
-            ticket: context.word()?,
+            position,
+            ticket,
             tickets: 0,
             since: Cell::new(true),
             place: Position::default(),
@@ -131,6 +132,24 @@ impl CudaStream {
         first
     }
 
+    fn end_capture(&self) -> (CUresult, sys::CUgraph) {
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: the stream lives; `graph` is written, also when the capture was broken.
+        (unsafe { sys::cuStreamEndCapture(self.raw, &mut graph) }, graph)
+    }
+
+    /// Ends a capture that was left open by a panic, and forgets it.
+    fn abandon_capture(&self) {
+        if let Some(captured) = self.capture.take() {
+            self.told.set(captured.told);
+            let (_, graph) = self.end_capture();
+            if !graph.is_null() {
+                // SAFETY: the graph is what the capture ended with, and nobody has it.
+                unsafe { sys::cuGraphDestroy(graph) };
+            }
+        }
+    }
+
     fn write(&self, address: u64, value: u64) -> Result<(), DeviceError> {
         // SAFETY: the address is one of the stream's words, which live as long as it does.
         let result = unsafe { sys::cuStreamWriteValue64_v2(self.raw, address, value, 0) };
@@ -168,6 +187,9 @@ impl Stream for CudaStream {
         if bytes == 0 {
             return Ok(());
         }
+        if let Some(capture) = self.capture.get() {
+            self.begins_with(capture, First::Other);
+        }
         let size = usize::try_from(bytes).unwrap_or(usize::MAX);
         // SAFETY: the caller vouches for both places.
         let result = unsafe { sys::cuMemcpyAsync(dst.0, src.0, size, self.handle()) };
@@ -189,9 +211,11 @@ impl Stream for CudaStream {
     }
 
     fn wait(&mut self, until: Option<Instant>) -> Result<(), DeviceError> {
-        if self.since.replace(false) {
+        self.abandon_capture();
+        if self.since.get() {
+            self.write(self.ticket.address(), self.tickets + 1)?;
             self.tickets += 1;
-            self.write(self.ticket.address(), self.tickets)?;
+            self.since.set(false);
         }
         let (ticket, given) = (self.tickets, self.ticket.get());
         let passed = || given.load(Ordering::Acquire) == ticket;
@@ -208,7 +232,10 @@ impl Stream for CudaStream {
         };
         let ended = wait::watch(until, ASK, passed, ask);
         match failed {
-            Some(result) => self.context.check("the stream failed", result),
+            Some(result) => {
+                self.since.set(true);
+                self.context.check("the stream failed", result)
+            }
             None if ended => {
                 self.position.passed(self.place);
                 Ok(())
@@ -238,9 +265,7 @@ impl Capture for CudaStream {
     }
 
     fn end(&mut self) -> Result<Box<dyn Work>, DeviceError> {
-        let mut graph = std::ptr::null_mut();
-        // SAFETY: the stream lives; `graph` is written, also when the capture was broken.
-        let result = unsafe { sys::cuStreamEndCapture(self.raw, &mut graph) };
+        let (result, graph) = self.end_capture();
         let captured = self.capture.take();
         if let Some(captured) = captured {
             self.told.set(captured.told);
@@ -255,6 +280,7 @@ impl Capture for CudaStream {
 impl Drop for CudaStream {
     fn drop(&mut self) {
         if self.context.make_current().is_ok() {
+            self.abandon_capture();
             // SAFETY: made by `new`; what is still on it runs to its end first, says the driver. Errors have nowhere to go.
             let _ = unsafe { sys::cuStreamDestroy_v2(self.raw) };
         }
