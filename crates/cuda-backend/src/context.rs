@@ -158,10 +158,11 @@ impl Context {
     /// A kernel, compiled and loaded. Loaded now rather than at its first launch: loading waits for the GPU, which may be waiting
     /// for another rank by then.
     pub(crate) fn function(&self, source: Specialised) -> Result<Function, DeviceError> {
-        let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(function) = functions.get(&source.text) {
+        let functions = || self.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = functions().get(&source.text) {
             return Ok(*function);
         }
+        // Not under the lock: compiling takes long, and others may want another kernel.
         let failed = |error| match error {
             CompileError::Missing(text) => DeviceError::Unsupported(text),
             failed => DeviceError::Failed(failed.to_string()),
@@ -175,7 +176,7 @@ impl Context {
             }
             loaded => loaded?,
         };
-        functions.insert(source.text, function);
+        functions().insert(source.text, function);
         Ok(function)
     }
 
