@@ -60,9 +60,10 @@ impl Told {
         self.word.address()
     }
 
-    /// Notes what a wait has found.
+    /// Notes what a wait has found. Called by the rank's thread alone.
     pub(crate) fn passed(&self, position: Position) {
-        self.passed.store(position.into(), Ordering::Release);
+        let before = Position::from(self.passed.load(Ordering::Relaxed));
+        self.passed.store(later(position, before).into(), Ordering::Release);
     }
 }
 

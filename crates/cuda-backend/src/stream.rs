@@ -25,6 +25,8 @@ pub(crate) struct CudaStream {
     /// Set to a number of its own for each wait, in stream order.
     ticket: Word,
     tickets: u64,
+    /// Set to the runs that have ended at each checkpoint, in stream order.
+    ended: Word,
     /// Whether something was put on the stream since the last wait.
     since: Cell<bool>,
     /// The position where the stream now ends, and what of it is told by then.
@@ -57,11 +59,14 @@ unsafe impl Send for CudaStream {}
 /// How often a wait asks the driver whether the stream has failed: an error never writes the word that is waited for.
 const ASK: Duration = Duration::from_micros(100);
 
+/// How long a stream that is dropped waits for what is on it.
+const LAST: Duration = Duration::from_secs(1);
+
 impl CudaStream {
     /// A new stream. Its GPU is current to the calling thread from here on.
     pub(crate) fn new(context: &Arc<Context>) -> Result<CudaStream, DeviceError> {
         context.make_current()?;
-        let (position, ticket) = (Arc::new(Told::new(context)?), context.word()?);
+        let (position, ticket, ended) = (Arc::new(Told::new(context)?), context.word()?, context.word()?);
         let mut raw = std::ptr::null_mut();
         let non_blocking = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the context is current; `raw` is written.
@@ -72,6 +77,7 @@ impl CudaStream {
             position,
             ticket,
             tickets: 0,
+            ended,
             since: Cell::new(true),
             place: Position::default(),
             told: Cell::new(Position::default()),
@@ -130,6 +136,27 @@ impl CudaStream {
             self.capture.set(Some(Captured { first: Some(what), ..capture }));
         }
         first
+    }
+
+    /// Waits until the host sees that the stream has passed something, or has failed.
+    fn poll(&self, until: Option<Instant>, passed: impl Fn(&CudaStream) -> bool) -> Result<(), DeviceError> {
+        let mut failed = None;
+        let ask = || {
+            // SAFETY: the stream lives.
+            match unsafe { sys::cuStreamQuery(self.raw) } {
+                CUresult::CUDA_SUCCESS | CUresult::CUDA_ERROR_NOT_READY => false,
+                result => {
+                    failed = Some(result);
+                    true
+                }
+            }
+        };
+        let ended = wait::watch(until, ASK, || passed(self), ask);
+        match failed {
+            Some(result) => self.context.check("the stream failed", result),
+            None if ended => Ok(()),
+            None => Err(DeviceError::Deadline),
+        }
     }
 
     fn end_capture(&self) -> (CUresult, sys::CUgraph) {
@@ -217,34 +244,24 @@ impl Stream for CudaStream {
             self.tickets += 1;
             self.since.set(false);
         }
-        let (ticket, given) = (self.tickets, self.ticket.get());
-        let passed = || given.load(Ordering::Acquire) == ticket;
-        let mut failed = None;
-        let ask = || {
-            // SAFETY: the stream lives.
-            match unsafe { sys::cuStreamQuery(self.raw) } {
-                CUresult::CUDA_SUCCESS | CUresult::CUDA_ERROR_NOT_READY => false,
-                result => {
-                    failed = Some(result);
-                    true
-                }
-            }
-        };
-        let ended = wait::watch(until, ASK, passed, ask);
-        match failed {
-            Some(result) => {
-                self.since.set(true);
-                self.context.check("the stream failed", result)
-            }
-            None if ended => {
-                self.position.passed(self.place);
-                Ok(())
-            }
-            None => {
-                self.since.set(true);
-                Err(DeviceError::Deadline)
-            }
+        let ticket = self.tickets;
+        let outcome = self.poll(until, |stream| stream.ticket.get().load(Ordering::Acquire) == ticket);
+        match outcome {
+            Ok(()) => self.position.passed(self.place),
+            Err(_) => self.since.set(true),
         }
+        outcome
+    }
+
+    fn checkpoint(&mut self) -> Result<(), DeviceError> {
+        self.write(self.ended.address(), self.place.runs.into())
+    }
+
+    fn wait_for(&mut self, runs: u32, until: Option<Instant>) -> Result<(), DeviceError> {
+        let ended = |stream: &CudaStream| stream.ended.get().load(Ordering::Acquire) as u32;
+        self.poll(until, |stream| ended(stream).wrapping_sub(runs) <= u32::MAX / 2)?;
+        self.position.passed(Position { runs: ended(self), tasks: 0 });
+        Ok(())
     }
 
     fn capture(&mut self) -> Option<&mut dyn Capture> {
@@ -280,7 +297,8 @@ impl Capture for CudaStream {
 impl Drop for CudaStream {
     fn drop(&mut self) {
         if self.context.make_current().is_ok() {
-            self.abandon_capture();
+            // Its words are used again by others. Plans drain their streams; this is for whoever does not.
+            let _ = self.wait(Some(Instant::now() + LAST));
             // SAFETY: made by `new`; what is still on it runs to its end first, says the driver. Errors have nowhere to go.
             let _ = unsafe { sys::cuStreamDestroy_v2(self.raw) };
         }
