@@ -1,8 +1,9 @@
 //! What the workspace's tests share: jobs run from a manifest, and jobs built in Rust.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests panic as tests do")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
+use std::{env, fs};
 
 use squall_core::{Element, GraphBuilder, Interrupt, Options, PlanGroup, Registry, TaskGraph, World, verify};
 use squall_host_backend as _;
@@ -40,11 +41,15 @@ impl Ran {
 /// Runs a manifest, given as a text, on so many host devices, in a folder of its own. The text begins with its buffers:
 /// the version and a default block are put before it.
 pub fn run_text(world: u32, text: &str) -> Ran {
+    run_text_on(&hosts(world), text).unwrap_or_else(|error| panic!("world {world}: {error}\n{text}"))
+}
+
+/// As [`run_text`], on any devices.
+pub fn run_text_on(devices: &Devices, text: &str) -> Result<Ran, RunError> {
     let folder = tempfile::tempdir().unwrap();
     let text = format!("manifest = 1\n[pipeline]\nblock = 64\n{text}");
-    let summary = run_bytes(text.as_bytes(), folder.path(), Some(&hosts(world)), None)
-        .unwrap_or_else(|error| panic!("world {world}: {error}\n{text}"));
-    Ran { summary, folder }
+    let summary = run_bytes(text.as_bytes(), folder.path(), Some(devices), None)?;
+    Ok(Ran { summary, folder })
 }
 
 /// Runs a manifest file; `devices` and `steps` in place of its own.
@@ -98,11 +103,61 @@ pub fn read_npy<T: Element>(path: &Path) -> (Vec<T>, Vec<u64>) {
     (bytemuck::allocation::pod_collect_to_vec(&array.bytes), array.shape)
 }
 
-/// One graph for every rank of a world without other communicators.
+/// The examples: of the checkout, or in the folder that `SQUALL_TEST_EXAMPLES` names where there is none.
+pub fn examples() -> PathBuf {
+    let checkout = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+    env::var_os("SQUALL_TEST_EXAMPLES").map_or_else(checkout, PathBuf::from)
+}
+
+/// A copy of an example's folder, so that what it writes does not land among the examples.
+#[derive(Debug)]
+pub struct Copied(TempDir);
+
+impl Copied {
+    /// Copies the example of that name, without what it wrote before.
+    pub fn new(example: &str) -> Copied {
+        let folder = tempfile::tempdir().unwrap();
+        copy(&examples().join(example), folder.path());
+        Copied(folder)
+    }
+
+    /// A file's path in the copy.
+    pub fn path(&self, file: &str) -> PathBuf {
+        self.0.path().join(file)
+    }
+
+    /// An array file's elements and shape.
+    pub fn read<T: Element>(&self, file: &str) -> (Vec<T>, Vec<u64>) {
+        read_npy(&self.path(file))
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        if !source.is_dir() {
+            fs::copy(&source, &target).unwrap();
+        } else if entry.file_name() != "out" {
+            fs::create_dir(&target).unwrap();
+            copy(&source, &target);
+        }
+    }
+}
+
+/// One graph for every rank of a world without other communicators, for host devices.
 pub fn graphs(world: u32, build: impl Fn(u32, &mut GraphBuilder<'_>)) -> Vec<TaskGraph> {
+    graphs_for("host", world, build)
+}
+
+/// As [`graphs`], for devices of a kind.
+pub fn graphs_for(
+    kind: &'static str,
+    world: u32,
+    build: impl Fn(u32, &mut GraphBuilder<'_>),
+) -> Vec<TaskGraph> {
     let shared = Arc::new(World::new(world.into()).unwrap());
     let graph = |rank| {
-        let mut builder = TaskGraph::builder(registry(), &shared, rank, "host");
+        let mut builder = TaskGraph::builder(registry(), &shared, rank, kind);
         build(rank, &mut builder);
         builder.build().unwrap_or_else(|problems| panic!("rank {rank}: {problems}"))
     };

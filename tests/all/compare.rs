@@ -8,10 +8,9 @@ use squall_runner::compare::{self, Comparison, Difference, Request, Tolerance, T
 use squall_runner::manifest::devices::Devices;
 use squall_runner::manifest::{self, Manifest};
 use squall_runner::run::{self, RunError};
-use squall_tests::{Silent, hosts, run_file};
+use squall_tests::{Copied, Silent, hosts, run_file};
 
 use crate::disturbed::{DEVICES, Ran, described_otherwise, disturbed, faultless};
-use crate::examples::Copied;
 
 /// Compares a manifest, with what differs from a plain request.
 fn compare<'a>(
@@ -100,9 +99,9 @@ fn every_example_is_clean_against_the_host_itself_and_against_others() {
     ] {
         let copied = Copied::new(example);
         if name == "eval.toml" {
-            run_file(&copied.manifest("train.toml"), None, Some(2)).unwrap();
+            run_file(&copied.path("train.toml"), None, Some(2)).unwrap();
         }
-        let path = copied.manifest(name);
+        let path = copied.path(name);
         let manifest = parsed(&std::fs::read_to_string(&path).unwrap());
         for with in ["host", "cuda"] {
             let compared = compare(&others, &manifest, path.parent().unwrap(), |request| {
@@ -345,7 +344,7 @@ fn setup_and_finish_are_compared_and_integers_are_exact() {
 #[test]
 fn the_origin_is_named_and_not_what_it_led_to_on_another_rank() {
     let copied = Copied::new("pipeline");
-    let path = copied.manifest("pipeline.toml");
+    let path = copied.path("pipeline.toml");
     let manifest = parsed(&std::fs::read_to_string(&path).unwrap());
     let registry = disturbed(|ran| {
         if ran.is("matmul_nn", 0, 1) {

@@ -1,47 +1,8 @@
 //! Every example runs to its end, and gives what is worked out here a second time, without squall.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
-use squall_core::Element;
-use squall_tests::{hosts, read_npy, run_file};
-use tempfile::TempDir;
-
-/// The examples in the checkout.
-fn examples() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
-}
-
-/// A copy of an example's folder, so that what it writes does not land in the checkout.
-pub(crate) struct Copied(TempDir);
-
-impl Copied {
-    pub(crate) fn new(example: &str) -> Copied {
-        let folder = tempfile::tempdir().unwrap();
-        copy(&examples().join(example), folder.path());
-        Copied(folder)
-    }
-
-    pub(crate) fn manifest(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn read<T: Element>(&self, file: &str) -> (Vec<T>, Vec<u64>) {
-        read_npy(&self.0.path().join(file))
-    }
-}
-
-fn copy(from: &Path, to: &Path) {
-    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
-        let (source, target) = (entry.path(), to.join(entry.file_name()));
-        if !source.is_dir() {
-            fs::copy(&source, &target).unwrap();
-        } else if entry.file_name() != "out" {
-            fs::create_dir(&target).unwrap();
-            copy(&source, &target);
-        }
-    }
-}
+use squall_tests::{Copied, examples, hosts, run_file};
 
 #[test]
 fn every_manifest_is_tested_here_and_told_of_in_the_table() {
@@ -73,7 +34,7 @@ fn every_manifest_is_tested_here_and_told_of_in_the_table() {
 #[test]
 fn average_gradients() {
     let copied = Copied::new("average-gradients");
-    let summary = run_file(&copied.manifest("average-gradients.toml"), None, None).unwrap();
+    let summary = run_file(&copied.path("average-gradients.toml"), None, None).unwrap();
     assert_eq!((summary.world, summary.steps, summary.outputs.len()), (2, 3, 2));
     for rank in 0..2 {
         let (grads, shape) = copied.read::<f32>(&format!("out/grads-{rank}.npy"));
@@ -85,14 +46,14 @@ fn average_gradients() {
 #[test]
 fn digits_are_learnt_and_recognised() {
     let copied = Copied::new("digits");
-    let trained = run_file(&copied.manifest("train.toml"), None, None).unwrap();
+    let trained = run_file(&copied.path("train.toml"), None, None).unwrap();
     let losses: Vec<f64> =
         trained.watched.of("loss").iter().map(|reading| reading.value.unwrap().as_f64()).collect();
     assert_eq!(losses.len(), 9);
     assert!(losses[0] < 10f64.ln(), "no better than guessing: {losses:?}");
     assert!(losses[8] < losses[0] / 2.0 && losses[4] < losses[0], "the loss does not fall: {losses:?}");
 
-    let tested = run_file(&copied.manifest("eval.toml"), None, None).unwrap();
+    let tested = run_file(&copied.path("eval.toml"), None, None).unwrap();
     let accuracy = tested.watched.of("accuracy")[0].value.unwrap().as_f64();
     assert!(accuracy >= 0.95, "{accuracy}");
 
@@ -112,7 +73,7 @@ fn digits_are_learnt_and_recognised() {
 
     // Shares of any size count the same rows.
     for world in [1, 3, 7] {
-        let tested = run_file(&copied.manifest("eval.toml"), Some(&hosts(world)), None).unwrap();
+        let tested = run_file(&copied.path("eval.toml"), Some(&hosts(world)), None).unwrap();
         assert_eq!(tested.watched.of("accuracy")[0].value.unwrap().as_f64(), accuracy, "world {world}");
     }
 }
@@ -137,7 +98,7 @@ fn plate(n: usize, time_steps: usize) -> Vec<f32> {
 #[test]
 fn heat_spreads_as_in_one_loop() {
     let copied = Copied::new("heat");
-    let manifest = copied.manifest("heat.toml");
+    let manifest = copied.path("heat.toml");
     let (n, width) = (128, 130);
     for (devices, steps) in [(None, 2500), (Some(hosts(1)), 40), (Some(hosts(3)), 40), (Some(hosts(7)), 40)] {
         let summary = run_file(&manifest, devices.as_ref(), Some(steps)).unwrap();
@@ -148,7 +109,7 @@ fn heat_spreads_as_in_one_loop() {
         assert!(result == expected[width..width * (n + 1)], "world {}, {steps} steps", summary.world);
     }
     // The picture of the last run: bright at the top, black at the bottom.
-    let file = fs::File::open(copied.0.path().join("out/heat.png")).unwrap();
+    let file = fs::File::open(copied.path("out/heat.png")).unwrap();
     let mut picture = png::Decoder::new(std::io::BufReader::new(file)).read_info().unwrap();
     let mut pixels = vec![0; picture.output_buffer_size().unwrap()];
     let info = picture.next_frame(&mut pixels).unwrap();
@@ -161,7 +122,7 @@ fn heat_spreads_as_in_one_loop() {
 fn all_to_all_transposes() {
     let copied = Copied::new("all-to-all");
     for (devices, world) in [(None, 4), (Some(hosts(1)), 1), (Some(hosts(3)), 3), (Some(hosts(7)), 7)] {
-        run_file(&copied.manifest("all-to-all.toml"), devices.as_ref(), None).unwrap();
+        run_file(&copied.path("all-to-all.toml"), devices.as_ref(), None).unwrap();
         let (transposed, shape) = copied.read::<i32>("out/transposed.npy");
         let n = 3 * world;
         assert_eq!(shape, [n as u64, n as u64]);
@@ -183,7 +144,7 @@ fn pipeline_is_one_layer_after_the_other() {
         layers = (0..rows * d).map(product).collect();
         let devices = hosts(stage as u32 + 1);
         let devices = (stage != 1).then_some(&devices); // two is what the manifest names itself
-        run_file(&copied.manifest("pipeline.toml"), devices, None).unwrap();
+        run_file(&copied.path("pipeline.toml"), devices, None).unwrap();
         let (y, shape) = copied.read::<f32>("out/y.npy");
         assert_eq!(shape, [3, 16, 64]);
         assert!(y == layers, "{} layers", stage + 1);

@@ -8,8 +8,8 @@
 //! - [`observed`]: a plan group whose tasks are looked at, one by one.
 //! - [`pipelines`]: kernels and collectives in a row, on worlds of one to seven ranks.
 //!
-//! Beside it: `failures` (ranks that fail, hang or panic; it counts threads, and so runs one test at a time) and
-//! `allocations` (it counts what the allocator is asked for).
+//! Beside it: `failures` (ranks that fail, hang or panic; it counts threads, and so runs one test at a time), `allocations` (it
+//! counts what the allocator is asked for), and `gpu` (pipelines on GPUs; it tells what it leaves out where there are none).
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests panic as tests do")]
 
 mod compare;

@@ -205,6 +205,19 @@ pub trait Stream: Any + Send {
     /// Waits until all that was enqueued is done, or until the deadline. The host's stream has nothing to wait for. Tells a
     /// failure of what was enqueued; of work that was aborted it may say nothing.
     fn wait(&mut self, until: Option<Instant>) -> Result<(), DeviceError>;
+    /// Puts a checkpoint on the stream, for [`Stream::wait_for`]: the stream passes it when all runs that [`Stream::complete`] has told
+    /// of have ended. Never called while capturing. Called once in many runs, where steps are queued, and again before the stream has
+    /// passed the one before; so it may cost what [`Stream::complete`] may not. Enqueues only, and allocates nothing.
+    fn checkpoint(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    /// Waits until the stream has passed a checkpoint that was put at or after the end of so many runs, modulo 2³², or until the
+    /// deadline; what is queued behind it runs on. There is such a checkpoint. Tells a failure as [`Stream::wait`] does, also of what
+    /// is queued behind. After it, [`Progress::read`] tells of so many runs at least. The default waits for all.
+    fn wait_for(&mut self, runs: u32, until: Option<Instant>) -> Result<(), DeviceError> {
+        let _ = runs;
+        self.wait(until)
+    }
     /// Capture, where [`Device::captures`] says so.
     fn capture(&mut self) -> Option<&mut dyn Capture>;
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use squall_core::conformance::{CASES, Target};
+use squall_core::conformance::{CASES, Found, Target};
 use squall_core::device::Position;
 use squall_core::{
     Arg, BoundRange, CudaSource, DType, Device, DeviceError, Grid, KernelDef, Memory, ParamDef, Registry,
@@ -221,6 +221,39 @@ fn the_position_is_told_by_kernels_by_writes_and_in_replays() {
     assert_eq!(words(&mut data), [4]);
 }
 
+fn a_checkpoint_is_waited_for_while_more_is_queued() {
+    let mut rank = Rank::new();
+    let (data, mut held) = (rank.staging(1), rank.staging(1));
+    let mut works = [rank.kernel(&ADD_ONE, Some(&*data), 1), rank.kernel(&HOLD, Some(&*held), 1)];
+    rank.run(&mut works[0]);
+    rank.stream.complete(1).unwrap();
+    rank.stream.checkpoint().unwrap();
+    rank.run(&mut works[1]);
+    rank.stream.complete(2).unwrap();
+    rank.stream.checkpoint().unwrap();
+    let soon = |millis| Some(Instant::now() + Duration::from_millis(millis));
+    rank.stream.wait_for(1, soon(10_000)).unwrap();
+    assert!(rank.stream.progress().read().runs == 1);
+    assert_eq!(rank.stream.wait_for(2, soon(20)), Err(DeviceError::Deadline));
+    flag(&mut held).store(1, Ordering::Release);
+    rank.stream.wait_for(2, soon(10_000)).unwrap();
+    rank.wait();
+    assert_eq!(rank.stream.progress().read(), Position { runs: 2, tasks: 0 });
+}
+
+fn a_capture_that_was_left_open_is_ended_by_a_wait() {
+    let mut rank = Rank::new();
+    let mut data = rank.staging(1);
+    let mut work = rank.kernel(&ADD_ONE, Some(&*data), 1);
+    rank.stream.capture().unwrap().begin().unwrap();
+    rank.run(&mut work);
+    rank.wait();
+    assert_eq!(words(&mut data), [0], "what was captured is forgotten");
+    rank.run(&mut work);
+    rank.wait();
+    assert_eq!(words(&mut data), [1]);
+}
+
 fn a_kernel_names_its_failure_once() {
     let mut rank = Rank::new();
     let mut data = rank.staging(100);
@@ -343,9 +376,19 @@ fn main() -> ExitCode {
     }
     let args = Arguments::from_args();
     let registry: &'static Registry = Box::leak(Box::new(Registry::linked().unwrap()));
+    let found = Found::devices(registry, "cuda");
+    if let Err(reason) = found.as_promised() {
+        eprintln!("{reason}");
+        return ExitCode::FAILURE;
+    }
     let target = Target::new(registry, "cuda", "none");
-    let missing = target.as_ref().err().map(|reason| format!("needs a GPU: {reason}"));
-    let own: [(&str, fn()); 9] = [
+    let missing = found.missing();
+    if let Some(reason) = missing {
+        println!("all ignored: {reason}");
+    }
+    let own: [(&str, fn()); 11] = [
+        ("a checkpoint is waited for while more is queued", a_checkpoint_is_waited_for_while_more_is_queued),
+        ("a capture that was left open is ended by a wait", a_capture_that_was_left_open_is_ended_by_a_wait),
         ("kernels run and are replayed", kernels_run_and_are_replayed),
         (
             "the position is told by kernels, by writes and in replays",
@@ -373,13 +416,6 @@ fn main() -> ExitCode {
         for case in CASES.iter().filter(|case| case.missing(&target).is_none()) {
             trials.push(Trial::test(case.name, move || case.check(&target).map_err(Failed::from)));
         }
-    }
-    if let Some(reason) = &missing {
-        if std::env::var_os("SQUALL_TEST_GPUS").is_some() {
-            eprintln!("{reason}");
-            return ExitCode::FAILURE;
-        }
-        println!("all ignored: {reason}");
     }
     let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(missing.is_some())).collect();
     libtest_mimic::run(&args, trials).exit_code()

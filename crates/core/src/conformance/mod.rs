@@ -20,12 +20,14 @@
 
 mod abort;
 mod collectives;
+mod found;
 mod groups;
 mod memory;
 mod messages;
 mod ranks;
 mod values;
 
+pub use found::Found;
 pub use ranks::{Buffer, Op, Rank, Ranks};
 pub use values::Random;
 

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use squall_core::conformance::Random;
+use squall_core::conformance::{Found, Random};
 use squall_core::{DType, Device, KernelDef, ParamKind, Registry, Type};
 use squall_cuda_backend as _;
 use squall_host_backend as _;
@@ -146,30 +146,6 @@ fn name(kernel: &KernelDef, dtypes: &[DType]) -> String {
     name
 }
 
-/// The GPU, or why there is none.
-fn gpu(registry: &Registry) -> Result<Arc<dyn Device>, String> {
-    let backend = registry.backend("cuda").ok_or("this build has no `cuda` backend")?;
-    let found = backend.count().map_err(|error| error.to_string())?.unwrap_or(0);
-    if found == 0 {
-        return Err("there is no GPU".to_string());
-    }
-    backend.open(0).map_err(|error| error.to_string())
-}
-
-/// Whether there are as many GPUs as the environment asks for.
-fn enough_gpus(registry: &Registry) -> Result<(), String> {
-    let Some(wanted) = std::env::var_os("SQUALL_TEST_GPUS") else { return Ok(()) };
-    let wanted: u32 =
-        wanted.to_str().and_then(|n| n.parse().ok()).ok_or("SQUALL_TEST_GPUS is not a number")?;
-    let found = registry.backend("cuda").map(|backend| backend.count());
-    match found {
-        _ if wanted == 0 => Ok(()),
-        Some(Ok(Some(found))) if found >= wanted => Ok(()),
-        Some(Err(reason)) => Err(format!("SQUALL_TEST_GPUS asks for {wanted} GPUs: {reason}")),
-        found => Err(format!("SQUALL_TEST_GPUS asks for {wanted} GPUs, and there are {found:?}")),
-    }
-}
-
 /// A trial for every kernel and combination of dtypes.
 fn trials(registry: &Registry, device: Option<&Arc<dyn Device>>) -> Vec<Trial> {
     let mut trials = Vec::new();
@@ -199,11 +175,15 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    if let Err(reason) = enough_gpus(&registry) {
+    let found = Found::devices(&registry, "cuda");
+    if let Err(reason) = found.as_promised() {
         eprintln!("{reason}");
         return ExitCode::FAILURE;
     }
-    let gpu = gpu(&registry);
+    let gpu = match found.missing() {
+        Some(reason) => Err(reason.to_string()),
+        None => registry.open("cuda", 0).map_err(|error| error.to_string()),
+    };
     if let Err(reason) = &gpu {
         eprintln!("all trials on a GPU are ignored: {reason}");
     }

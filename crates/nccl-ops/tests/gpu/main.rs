@@ -24,8 +24,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use squall_core::conformance::{CASES, Outcome, Target};
-use squall_core::{Backend, Device, Registry};
+use squall_core::conformance::{CASES, Found, Outcome, Target};
+use squall_core::{Backend as _, Device, Registry};
 use squall_cuda_backend::CUDA;
 use squall_nccl_ops::{NcclError, UniqueId};
 
@@ -52,23 +52,12 @@ fn device(index: u32) -> Arc<dyn Device> {
 }
 
 /// The GPUs that there are, or why there is nothing to test with.
-fn gpus() -> Result<u32, String> {
-    let gpus = CUDA.count().map_err(|error| error.to_string())?.unwrap_or(0);
+fn found(registry: &Registry) -> Found {
     match UniqueId::new() {
         Err(error @ (NcclError::Missing(_) | NcclError::TooOld { .. } | NcclError::NoFunction { .. })) => {
-            Err(error.to_string())
+            Found::nothing(error.to_string())
         }
-        _ => Ok(gpus),
-    }
-}
-
-fn promised(gpus: &Result<u32, String>) -> Result<(), String> {
-    let Some(promised) = std::env::var_os("SQUALL_TEST_GPUS") else { return Ok(()) };
-    let least: u32 = promised.to_str().and_then(|n| n.parse().ok()).ok_or("SQUALL_TEST_GPUS is no number")?;
-    match gpus {
-        Ok(gpus) if *gpus >= least => Ok(()),
-        Ok(gpus) => Err(format!("SQUALL_TEST_GPUS says {least}, and there are {gpus}")),
-        Err(reason) => Err(format!("SQUALL_TEST_GPUS says {least}, but {reason}")),
+        _ => Found::devices(registry, "cuda"),
     }
 }
 
@@ -82,18 +71,18 @@ fn main() -> ExitCode {
     }
     // One at a time: tests count threads and memory.
     let args = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    let gpus = if args.list { Err("listed only".to_string()) } else { gpus() };
-    if let Err(reason) = promised(&gpus) {
+    let found = if args.list { Found::nothing("listed only") } else { found(registry) };
+    if let Err(reason) = found.as_promised() {
         eprintln!("{reason}");
         return ExitCode::FAILURE;
     }
-    let target = gpus.clone().and_then(|_| target());
-    if let (Err(reason), false) = (&target, args.list) {
+    if let (Some(reason), false) = (found.missing(), args.list) {
         println!("all ignored: {reason}");
     }
-    // Each test repeats the first line.
-    let first = |reason: String| reason.lines().next().unwrap_or_default().trim_end_matches(':').to_string();
-    let target = target.map_err(first);
+    let target = match found.lacks(1) {
+        Some(reason) => Err(reason),
+        None => target(),
+    };
     let done = |outcome: Outcome| outcome.map(|()| Completion::Completed).map_err(Failed::from);
     let cases = CASES.iter().map(|case| {
         let target = target.clone();
@@ -106,11 +95,10 @@ fn main() -> ExitCode {
         })
     });
     let own = TESTS.iter().map(|&(name, needs, test)| {
-        let (target, gpus) = (target.clone(), gpus.clone().unwrap_or(0));
-        Trial::ignorable_test(name, move || match &target {
-            Err(reason) => Ok(Completion::ignored_with(reason)),
-            Ok(target) if gpus >= needs => done(test(target)),
-            Ok(_) => Ok(Completion::ignored_with(format!("needs {needs} GPUs, and there are {gpus}"))),
+        let (target, lacks) = (target.clone(), found.lacks(needs));
+        Trial::ignorable_test(name, move || match (&target, &lacks) {
+            (_, Some(reason)) | (Err(reason), _) => Ok(Completion::ignored_with(reason)),
+            (Ok(target), None) => done(test(target)),
         })
     });
     let trials = cases.chain(own).collect();

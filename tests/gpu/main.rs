@@ -1,0 +1,164 @@
+//! Whole pipelines on GPUs, each as it is and with its step captured:
+//!
+//! - [`edges`]: what is empty, odd, huge, or rounded.
+//! - [`examples`]: every example gives what it gives on the host.
+//! - [`failing`]: ranks that fail, hang, are late or are dropped, and what is left afterwards.
+//! - [`kernels`]: kernels that take their time.
+//! - [`on`]: where a trial runs.
+//! - [`placement`]: devices in any order, missing, twice, or hidden.
+//! - [`steps`]: captured steps with new input, and results that are read in time.
+//!
+//! What can, runs on host devices too, so that the trials themselves are tried on any machine. What needs more GPUs than there are is
+//! ignored with the reason; `SQUALL_TEST_GPUS=2` says that there are two and NCCL, and makes their absence a failure.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests panic as tests do")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test program of its own says what it leaves out"
+)]
+#![allow(
+    clippy::forget_non_drop,
+    reason = "that forgetting a handle is safe must hold whatever it is made of"
+)]
+
+mod edges;
+mod examples;
+mod failing;
+mod kernels;
+mod on;
+mod placement;
+mod steps;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Completion, Trial};
+use squall_core::conformance::Found;
+use squall_cuda_backend as _;
+use squall_nccl_ops::{NcclError, UniqueId};
+use squall_tests::registry;
+
+use on::{APART, On};
+
+/// A trial.
+struct Test {
+    name: &'static str,
+    /// The GPUs that it needs.
+    gpus: u32,
+    /// Whether it is tried with its step captured too.
+    captured: bool,
+    /// Whether it runs on host devices too.
+    host: bool,
+    run: fn(On),
+}
+
+impl Test {
+    /// A trial on so many GPUs.
+    const fn gpu(name: &'static str, gpus: u32, run: fn(On)) -> Test {
+        Test { name, gpus, captured: false, host: false, run }
+    }
+
+    const fn captured(self) -> Test {
+        Test { captured: true, ..self }
+    }
+
+    const fn and_host(self) -> Test {
+        Test { host: true, ..self }
+    }
+
+    fn trials(&self, found: &Found) -> Vec<Trial> {
+        let run = self.run;
+        let on_gpus = |capture: bool| {
+            let how = if capture { "cuda, captured: " } else { "cuda: " };
+            let (lacks, on) = (found.lacks(self.gpus), On::gpus(found.count(), capture));
+            Trial::ignorable_test(format!("{how}{}", self.name), move || {
+                if let Some(reason) = &lacks {
+                    return Ok(Completion::ignored_with(reason));
+                }
+                run(on);
+                Ok(Completion::Completed)
+            })
+        };
+        let mut trials = vec![on_gpus(false)];
+        if self.captured {
+            trials.push(on_gpus(true));
+        }
+        if self.host {
+            trials.push(Trial::test(format!("host: {}", self.name), move || {
+                run(On::HOST);
+                Ok(())
+            }));
+        }
+        trials
+    }
+}
+
+const TESTS: &[Test] = &[
+    Test::gpu("the first step of a process is captured", 2, steps::cold),
+    Test::gpu("examples agree task by task", 1, examples::task_by_task),
+    Test::gpu("examples save what they save on the host", 1, examples::saved).captured(),
+    Test::gpu("digits are learnt as on the host", 1, examples::digits).captured(),
+    Test::gpu("an all_reduce with new input every step", 2, steps::all_reduce).captured().and_host(),
+    Test::gpu("a ring with new input every step", 2, steps::ring).captured().and_host(),
+    Test::gpu("a pipeline with new input every step", 2, steps::pipeline).captured().and_host(),
+    Test::gpu("a grouped exchange with new input every step", 2, steps::exchange).captured().and_host(),
+    Test::gpu("results are never of another step", 2, steps::never_of_another_step).captured().and_host(),
+    Test::gpu("roots and blocks go by rank and not by device", 2, placement::turned).captured().and_host(),
+    Test::gpu("a device twice is refused", 1, placement::twice),
+    Test::gpu("a missing device is refused", 1, placement::missing),
+    Test::gpu("a hidden device does not exist", 2, placement::hidden),
+    Test::gpu("visible devices in another order are other devices", 2, placement::reordered),
+    Test::gpu("an empty group and an empty grid are nothing", 2, edges::empty).captured().and_host(),
+    Test::gpu("odd counts and views leave their neighbours alone", 2, edges::views).captured().and_host(),
+    Test::gpu("ten million and some elements are summed", 2, edges::odd_and_large).captured().and_host(),
+    Test::gpu("more than 2^31 elements are reduced", 2, edges::huge).captured(),
+    Test::gpu("halves and sums are the same bits on every rank", 2, edges::rounding).captured().and_host(),
+    Test::gpu("an unmatched receive ends at the deadline", 2, failing::receive).captured().and_host(),
+    Test::gpu("a skipped collective ends at the deadline", 2, failing::skipped).captured().and_host(),
+    Test::gpu("nothing is left of aborted groups", 2, failing::ten_rounds).captured().and_host(),
+    Test::gpu("a rank late in a kernel is named and comes back", 2, failing::late).captured().and_host(),
+    Test::gpu("a rank late in a feed is named and comes back", 2, failing::late_feed).captured().and_host(),
+    Test::gpu("one of a thousand queued steps hangs", 2, failing::queued).captured().and_host(),
+    Test::gpu("a feed that fails releases the others", 2, failing::feed).captured().and_host(),
+    Test::gpu("a kernel that fails is named", 2, failing::kernel_that_fails).captured().and_host(),
+    Test::gpu("a group is dropped with steps in flight", 2, failing::in_flight).captured().and_host(),
+    Test::gpu("groups are dropped in any order", 2, failing::any_order).captured().and_host(),
+    Test::gpu("queued steps are interrupted", 2, failing::interrupt).captured().and_host(),
+];
+
+/// What a process of its own does.
+const APARTS: &[(&str, fn())] = &[
+    ("cold", steps::cold_apart),
+    ("hidden", placement::hidden_apart),
+    ("reordered", placement::reordered_apart),
+];
+
+/// The GPUs that there are, or why there is nothing to test with.
+fn found() -> Found {
+    match UniqueId::new() {
+        Err(error @ (NcclError::Missing(_) | NcclError::TooOld { .. } | NcclError::NoFunction { .. })) => {
+            Found::nothing(error.to_string())
+        }
+        _ => Found::devices(registry(), "cuda"),
+    }
+}
+
+fn main() -> ExitCode {
+    if let Ok(name) = std::env::var(APART) {
+        // A panic ends the process with another status.
+        APARTS.iter().find(|(known, _)| *known == name).unwrap().1();
+        return ExitCode::SUCCESS;
+    }
+    // One at a time: trials count threads and memory.
+    let args = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    let found = if args.list { Found::nothing("listed only") } else { found() };
+    if let Err(reason) = found.as_promised().or_else(|reason| if args.list { Ok(()) } else { Err(reason) }) {
+        eprintln!("{reason}");
+        return ExitCode::FAILURE;
+    }
+    if let (Some(reason), false) = (found.missing(), args.list) {
+        println!("all trials on GPUs are ignored: {reason}");
+    }
+    let compiled = Trial::ignorable_test("the kernels of these trials compile", || Ok(kernels::compiled()));
+    let trials = TESTS.iter().flat_map(|test| test.trials(&found)).chain([compiled]).collect();
+    libtest_mimic::run(&args, trials).exit_code()
+}
