@@ -18,6 +18,7 @@ mod api;
 mod batch;
 mod closer;
 mod communicators;
+mod detached;
 mod error;
 mod findings;
 mod library;
