@@ -99,6 +99,16 @@ pub enum NcclError {
     Thread(String),
 }
 
+impl NcclError {
+    /// The file that was chosen and will not do.
+    pub(crate) fn file(&self) -> Option<&PathBuf> {
+        match self {
+            NcclError::TooOld { path, .. } | NcclError::NoFunction { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+}
+
 fn on(rank: Option<u32>) -> String {
     rank.map(|rank| format!(" on rank {rank}")).unwrap_or_default()
 }

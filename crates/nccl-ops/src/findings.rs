@@ -7,19 +7,21 @@ use crate::api::{Api, VARIABLE, WANTED};
 /// Which NCCL is used and which wheels of it are not, or what is missing and how to get it: a line each, for `squall doctor`. Opens the
 /// library that is used, and no other.
 pub fn findings() -> Vec<String> {
-    let mut lines: Vec<String> = match Api::get() {
-        Ok(api) => vec![format!("NCCL {} in {}", api.version, api.path.display())],
-        Err(error) => error.to_string().lines().map(str::to_string).collect(),
+    let (mut lines, chosen) = match Api::get() {
+        Ok(api) => (vec![format!("NCCL {} in {}", api.version, api.path.display())], Some(api.path.clone())),
+        Err(error) => (error.to_string().lines().map(str::to_string).collect(), error.file().cloned()),
     };
-    let used = Api::get().ok().map(|api| &*api.path);
-    lines.extend(unused(&squall_dylib::installed(&WANTED), used));
+    // Where none was chosen, all that there are were tried, and stand in the error.
+    if let Some(chosen) = chosen {
+        lines.extend(unused(&squall_dylib::installed(&WANTED), &chosen));
+    }
     lines.extend(copies(&squall_dylib::mapped("libnccl.so")));
     lines
 }
 
 /// Copies that were not chosen: the first that was found is used, not the newest.
-fn unused(installed: &[PathBuf], used: Option<&Path>) -> Vec<String> {
-    let others = installed.iter().filter(|file| Some(&***file) != used);
+fn unused(installed: &[PathBuf], chosen: &Path) -> Vec<String> {
+    let others = installed.iter().filter(|file| *file != chosen);
     others.map(|file| format!("  not used: {} (set {VARIABLE} to a file to choose it)", file.display())).collect()
 }
 
@@ -45,9 +47,8 @@ mod tests {
         let [first, second] = files.each_ref().map(|file| {
             format!("  not used: {} (set SQUALL_NCCL to a file to choose it)", file.display())
         });
-        assert_eq!(unused(&files, Some(&files[1])), [first.clone()]);
-        assert_eq!(unused(&files, Some(Path::new("/usr/lib/libnccl.so.2.28.3"))), [first, second]);
-        assert_eq!(unused(&[], None), [""; 0]);
+        assert_eq!(unused(&files, &files[1]), [first.clone()]);
+        assert_eq!(unused(&files, Path::new("/usr/lib/libnccl.so.2.28.3")), [first, second]);
     }
 
     #[test]
