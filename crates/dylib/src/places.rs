@@ -15,7 +15,8 @@ fn prefixes_in(variable: impl Fn(&str) -> Option<OsString>, home: Option<PathBuf
     let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(&variable).map(PathBuf::from);
     let mut prefixes: Vec<PathBuf> = environments.collect();
     let path = variable("PATH").unwrap_or_default();
-    let mut pythons = env::split_paths(&path).filter(|folder| folder.is_absolute()).map(|f| f.join("python3"));
+    let mut pythons =
+        env::split_paths(&path).filter(|folder| folder.is_absolute()).map(|f| f.join("python3"));
     prefixes.extend(pythons.find(|python| python.is_file()).iter().flat_map(|python| beside(python)));
     prefixes.extend(["/usr", "/usr/local"].map(PathBuf::from));
     prefixes.extend(home.map(|home| home.join(".local")));

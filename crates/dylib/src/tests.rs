@@ -123,7 +123,8 @@ fn what_wheels_have_installed_is_listed_once_and_not_opened() {
     std::fs::write(wheels[0].1.join("libsquall-probe.so"), "this is no library").unwrap();
     std::fs::write(wheels[1].1.join("libsquall-probe.so.2.1"), "nor is this").unwrap();
     for name in WANTED.names {
-        std::os::unix::fs::symlink(wheels[1].1.join("libsquall-probe.so.2.1"), wheels[1].1.join(name)).unwrap();
+        std::os::unix::fs::symlink(wheels[1].1.join("libsquall-probe.so.2.1"), wheels[1].1.join(name))
+            .unwrap();
     }
     let prefixes = wheels.clone().map(|(prefix, _)| prefix);
     let want = [wheels[0].1.join("libsquall-probe.so"), wheels[1].1.join("libsquall-probe.so.2.1")];

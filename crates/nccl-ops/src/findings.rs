@@ -22,7 +22,9 @@ pub fn findings() -> Vec<String> {
 /// Copies that were not chosen: the first that was found is used, not the newest.
 fn unused(installed: &[PathBuf], chosen: &Path) -> Vec<String> {
     let others = installed.iter().filter(|file| *file != chosen);
-    others.map(|file| format!("  not used: {} (set {VARIABLE} to a file to choose it)", file.display())).collect()
+    others
+        .map(|file| format!("  not used: {} (set {VARIABLE} to a file to choose it)", file.display()))
+        .collect()
 }
 
 /// A warning when the process has more than one copy, as happens when another component brings its own.
@@ -44,10 +46,10 @@ mod tests {
     #[test]
     fn copies_that_were_not_chosen_are_listed() {
         let files = ["/venv/libnccl.so.2", "/usr/lib/python3/libnccl.so.2"].map(PathBuf::from);
-        let [first, second] = files.each_ref().map(|file| {
-            format!("  not used: {} (set SQUALL_NCCL to a file to choose it)", file.display())
-        });
-        assert_eq!(unused(&files, &files[1]), [first.clone()]);
+        let [first, second] = files
+            .each_ref()
+            .map(|file| format!("  not used: {} (set SQUALL_NCCL to a file to choose it)", file.display()));
+        assert_eq!(unused(&files, &files[1]), std::slice::from_ref(&first));
         assert_eq!(unused(&files, Path::new("/usr/lib/libnccl.so.2.28.3")), [first, second]);
     }
 

@@ -85,7 +85,10 @@ fn a_copy_too_old_is_told_with_those_that_may_do() {
     let lines = findings();
     assert!(lines[0].ends_with("is too old: 2.22.0 or later is needed"), "{lines:?}");
     assert!(lines[1].starts_with("install NCCL 2.22 or later: "), "{lines:?}");
-    assert!(lines[1].ends_with("and set SQUALL_NCCL to its file where the older one is found first"), "{lines:?}");
+    assert!(
+        lines[1].ends_with("and set SQUALL_NCCL to its file where the older one is found first"),
+        "{lines:?}"
+    );
     assert!(lines[2].starts_with("  not used: ") && lines[2].contains(WHEEL), "{lines:?}");
 }
 

@@ -9,7 +9,7 @@ fn later() -> Instant {
 
 /// Time enough to come to a call that hangs.
 fn soon() -> Instant {
-    Instant::now() + Duration::from_millis(300)
+    Instant::now() + Duration::from_millis(500)
 }
 
 /// The communicators in lines that begin with the word, in order.
