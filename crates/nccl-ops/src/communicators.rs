@@ -80,8 +80,9 @@ impl RankSession {
 
 impl Communicators {
     /// Joins a job of `world` ranks by an id that all its processes have; `local` are this process's ranks, each with its device.
-    /// Blocks until all ranks have come or the deadline has passed; then nothing is left behind. The process that made the id
-    /// must live until all have joined.
+    /// Blocks until all ranks have come or the deadline has passed; what was made until then is taken back, which may take some seconds
+    /// more. Only a call that does not return is left behind: [`NcclError::Stuck`]. The process that made the id must live until all
+    /// have joined.
     ///
     /// Sessions have the communicator [`CommId::WORLD`].
     pub fn join(
