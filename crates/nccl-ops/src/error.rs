@@ -125,6 +125,7 @@ impl From<NcclError> for DeviceError {
             | NcclError::NoFunction { .. }
             | NcclError::SameDevice { .. } => DeviceError::Unsupported(error.to_string()),
             NcclError::Device(error) => error,
+            NcclError::Deadline { .. } | NcclError::Stuck { .. } => DeviceError::Late(error.to_string()),
             _ => DeviceError::Failed(error.to_string()),
         }
     }

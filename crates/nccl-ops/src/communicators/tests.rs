@@ -122,7 +122,7 @@ fn joining_ends_at_the_deadline_and_leaves_nothing() {
         "ncclCommInitRankConfig had not ended on rank 1 after {waited:.1?}, when the deadline passed: not all of the 3 ranks came"
     );
     assert_eq!(error.to_string(), text);
-    assert_eq!(DeviceError::from(error), DeviceError::Failed(text));
+    assert_eq!(DeviceError::from(error), DeviceError::Late(text));
     let log = fake.log();
     assert_eq!(log[4..], ["start", "abort 1", "abort 2", "end", "free 1", "free 2", "start", "end"]);
 }
@@ -176,7 +176,7 @@ fn a_call_that_hangs_is_left_alone_at_the_deadline() {
         let on = rank.map(|rank| format!(" on rank {rank}")).unwrap_or_default();
         let text = format!("{named}{on} had not come back after {waited:.1?}, when the deadline passed");
         assert_eq!(error.to_string(), text);
-        assert_eq!(DeviceError::from(error), DeviceError::Failed(text));
+        assert_eq!(DeviceError::from(error), DeviceError::Late(text));
         let before = fake.log();
         assert!(!before.is_empty() && device.upgrade().is_some(), "{before:#?}");
         for word in ["abort ", "destroy ", "free "] {
