@@ -21,10 +21,18 @@
 //! [`Stream::mark`] that its stream has passed. Any thread reads both at any time, in one word. Marks are put after every task
 //! and captured with them; the ends of runs are put outside of captures, with the run's number.
 //!
-//! A stream tells of a failure at the next enqueuing or the next wait. At a wait nobody knows which task it was: the plan
-//! asks the works of the phase for their [`Work::failure`], and else takes the task that the stream had come to. So a
+//! A stream tells of a failure at the next enqueuing or the next wait, and then nobody knows which task it was. So where an
+//! enqueuing fails, the plan asks the stream, for a moment, whether something before it has failed; and where a wait fails, it asks
+//! the works of the phase for their [`Work::failure`], and else takes the task that the stream had come to. So a
 //! device whose failures stop the stream names the task by its progress alone, and one whose kernels note what they found
-//! and go on gives their works a `failure`.
+//! and go on gives their works a `failure`. Of a device that is [`DeviceError::Lost`] the progress may not be readable: the plan names
+//! no task, and of the steps all that it may have been.
+//!
+//! # How far the host runs ahead
+//! Not without a bound: what is queued runs on after an abort, and a driver's queue is finite. Where [`Progress::has_ended`] says no, the
+//! plan puts a [`Stream::checkpoint`] after every batch of runs, a batch being some tens of milliseconds, and no more than 64 runs or
+//! 512 tasks; before a batch is enqueued, the last but one has been waited for with [`Stream::wait_for`], and the works were asked. A
+//! device that waits in `wait_for` for all, as the default does, is right but idle in between.
 //!
 //! After an abort a stream may pass work that was cut short as if it were done, and its wait may end well: the group
 //! reads the ranks' progress before it aborts, and takes no run that ends later for done. A rank returns only when
@@ -86,7 +94,7 @@ pub enum DeviceError {
         /// The backend's words.
         message: String,
     },
-    /// The device can be used no more by this process.
+    /// The device can be used no more by this process. Whoever meets it need not be whose work lost it.
     #[error("{device} is lost to this process: {message}")]
     Lost {
         /// The device.
@@ -178,7 +186,8 @@ pub trait Work: Send {
     /// Puts the work on the stream.
     fn enqueue(&mut self, stream: &mut dyn Stream) -> Result<(), DeviceError>;
     /// What the work found wrong while it ran, in its own words, where that shows only after the fact. Asked by the rank's
-    /// thread after every wait that ends a run, of the works that ran; of captured work, the works that were captured.
+    /// thread after waits that end runs, of the works that ran; of captured work, the works that were captured. Runs that were
+    /// enqueued later may be under way. Telling it forgets it.
     fn failure(&mut self) -> Option<String> {
         None
     }
@@ -249,8 +258,14 @@ impl From<u64> for Position {
 
 /// How far a stream has come.
 pub trait Progress: Send + Sync {
-    /// The place that the stream has passed last, read as one word. Never blocks for long.
+    /// The place that the stream has passed last, read as one word. Never blocks for long. Where the device cannot be asked, the
+    /// last place known.
     fn read(&self) -> Position;
+    /// A place that the stream is known to have passed, without asking the device: never blocks. Read where the device must
+    /// not be asked, as by whoever interrupts.
+    fn known(&self) -> Position {
+        self.read()
+    }
     /// Whether the stream is known to have passed the end of so many runs and no more. Called by the rank's thread in every step,
     /// so that it must cost next to nothing; a device where knowing takes longer may answer false until a wait has ended.
     fn has_ended(&self, runs: u32) -> bool {

@@ -150,6 +150,9 @@ pub enum Moment {
     Setup,
     /// It ran this step, counted from 0.
     Step(u64),
+    /// It ran steps that were queued on a device, and what happened was in one of these, the first to the last: see
+    /// [`PlanGroup::execute_many`](crate::PlanGroup::execute_many).
+    Steps(u64, u64),
     /// It ran the tasks after the last step.
     Finish,
 }
@@ -161,6 +164,7 @@ impl fmt::Display for Moment {
             Moment::Transfer => write!(f, "a transfer"),
             Moment::Setup => write!(f, "setup"),
             Moment::Step(step) => write!(f, "step {step}"),
+            Moment::Steps(first, last) => write!(f, "one of the steps {first} to {last}"),
             Moment::Finish => write!(f, "finish"),
         }
     }

@@ -73,7 +73,11 @@ impl Progress for Told {
             self.read.store(word, Ordering::Release);
         }
         // What was read last, when the GPU does not answer.
-        later(self.read.load(Ordering::Acquire).into(), Position::from(self.passed.load(Ordering::Acquire)))
+        self.known()
+    }
+
+    fn known(&self) -> Position {
+        later(self.read.load(Ordering::Acquire).into(), self.passed.load(Ordering::Acquire).into())
     }
 
     fn has_ended(&self, runs: u32) -> bool {

@@ -13,6 +13,10 @@ use crate::group::shared::Command;
 use crate::plan::TaskError;
 use crate::wait::Running;
 
+/// How long ranks have to close what they have once all of them are back. Libraries take some seconds to end a connection, and to be
+/// still in one when the process ends, or the next group is made, is worse than to wait.
+const CLOSING: Duration = Duration::from_secs(10);
+
 /// Why a group is aborted.
 #[derive(Clone, Copy)]
 pub(super) enum Cause {
@@ -42,49 +46,52 @@ impl PlanGroup {
             }
         }
         let leak = self.leak();
-        let during = |steps: Option<u64>| match phase {
+        let during = |first: u64, last: u64| match phase {
             Phase::Setup => Moment::Setup,
-            Phase::Step => Moment::Step(steps.unwrap_or(0)),
+            Phase::Step if first == last => Moment::Step(last),
+            Phase::Step => Moment::Steps(first, last),
             Phase::Finish => Moment::Finish,
         };
-        let slowest = ranks.iter().map(|rank| rank.steps).min();
+        let slowest = ranks.iter().map(|rank| rank.steps).min().unwrap_or(0);
         let error = match cause {
             Cause::Failed(place) => {
                 let failure = &self.shared.ranks[place].failure;
                 let failure = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
                 let failure = failure.unwrap_or_else(|| {
                     let error = DeviceError::Failed("it failed".to_string());
-                    TaskError { task: None, run: 0, error }
+                    TaskError::at(None, 0, error)
                 });
                 let failed = ranks.remove(place);
+                let steps_at = |runs| self.shared.ranks[place].steps_at(runs);
                 let node =
                     failure.task.and_then(|index| self.verified.graphs()[place].tasks(phase).get(index));
                 GroupError::Failed {
                     rank: failed.rank,
                     task: node.map(|node| node.origin.name.clone()),
-                    during: during(Some(self.shared.ranks[place].steps_at(failure.run))),
+                    during: during(steps_at(failure.first), steps_at(failure.last)),
                     error: failure.error,
                     released: Box::new(Report { ranks, leak }),
                 }
             }
             Cause::TimedOut(limit) => GroupError::TimedOut {
-                during: during(slowest),
+                during: during(slowest, slowest),
                 limit,
                 report: Box::new(Report { ranks, leak }),
             },
             Cause::Interrupted => {
-                GroupError::Interrupted { during: during(slowest), report: Box::new(Report { ranks, leak }) }
+                let report = Box::new(Report { ranks, leak });
+                GroupError::Interrupted { during: during(slowest, slowest), report }
             }
         };
         self.break_with(error)
     }
 
-    /// Where every rank stands now.
+    /// Where every rank stands now, which it keeps.
     fn standings(&self, phase: Phase) -> Vec<Standing> {
         let standing = |(place, graph): (usize, &TaskGraph)| {
             let state = &self.shared.ranks[place];
             let tasks = graph.tasks(phase);
-            let position = state.position();
+            let position = state.stop();
             let finished = (position.tasks as usize).min(tasks.len());
             let name = |node: &Arc<Node>| node.origin.name.clone();
             let running = tasks.get(finished);
@@ -117,7 +124,8 @@ impl PlanGroup {
         })
     }
 
-    /// Ends the threads. Returns within the second period, whatever they do.
+    /// Ends the threads. Whatever they do, it returns: within the second period where a rank does not come back, and otherwise
+    /// within [`CLOSING`].
     pub(super) fn dismantle(&mut self) {
         let _running = Running::enter();
         let period = second_period(self.options.step_timeout);
@@ -132,7 +140,7 @@ impl PlanGroup {
         // Looked at once more: a rank that has come back since can be freed after all.
         let leaked = started && self.leak().is_some();
         self.shared.command(Command::Exit, 0);
-        let until = from_now(period);
+        let until = from_now(CLOSING);
         for thread in self.threads.iter_mut().filter_map(Option::take) {
             // Joining waits without a limit, so only a thread that is seen to have ended is joined; another is let go,
             // and ends by itself or never.

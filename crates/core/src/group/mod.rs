@@ -45,8 +45,9 @@ pub struct PlanGroup {
     awaited: Vec<Vec<bool>>,
     /// Of each rank, how many buffers it holds and their bytes.
     holdings: Vec<(usize, u64)>,
-    /// Whether the first step connects devices, and may take as long as binding.
-    slow_start: bool,
+    /// How many of the first steps may take as long as binding: where devices capture, the first connects them, and with
+    /// capture on the second is made ready to be replayed.
+    slow_steps: u64,
     in_flight: Option<Phase>,
     /// Of each rank, how many steps it had done when the caller looked last, and since when.
     seen: Vec<Seen>,
@@ -96,7 +97,10 @@ impl PlanGroup {
         let mut group = PlanGroup {
             awaited: awaited.collect(),
             holdings: vec![(0, 0); devices.len()],
-            slow_start: devices.iter().any(|d| d.captures()),
+            slow_steps: match devices.iter().any(|d| d.captures()) {
+                true => 1 + u64::from(options.capture),
+                false => 0,
+            },
             options,
             shared,
             threads: Vec::new(),

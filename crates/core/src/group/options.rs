@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 pub struct Options {
     /// A step that takes longer is aborted. `None`: no limit.
     pub step_timeout: Option<Duration>,
-    /// The limit of joining, compiling, setup tasks and a first step that connects devices.
+    /// The limit of joining, compiling, setup tasks, and of a step that connects devices or is captured: on GPUs the first,
+    /// and with [`Options::capture`] the second. These have no less than `step_timeout`; the finish, which may connect devices, no
+    /// less than this, if steps have a limit.
     pub init_timeout: Duration,
     /// Whether to capture the step once and replay it. Every device must be able to.
     pub capture: bool,

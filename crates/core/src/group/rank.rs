@@ -2,8 +2,8 @@
 //!
 //! A step is done when the rank's stream has passed its end. A host's stream has when the rank's thread has enqueued the
 //! step; a GPU's passes it some time later, with other steps queued behind it. So the count of steps done comes from the
-//! stream. The time at which the last of them ended is told by the rank's thread where it finds its stream at its end, and is
-//! exact; where steps are queued, the caller notes when it first sees one done.
+//! stream. The time at which the last of them ended is told by the rank's thread where it finds its stream at its end, or has waited for
+//! one step of many; in between, the caller notes when it first sees one done.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -21,10 +21,10 @@ pub(super) struct RankState {
     queued: AtomicU64,
     /// Runs of the setup and the finish that have ended.
     others: AtomicU32,
-    /// How many steps were done at `since`.
+    /// How many steps its thread knew to be done at `since`.
     timed: AtomicU64,
-    /// When the rank's thread last found its stream at its end, or was given a command: nanoseconds since the group was
-    /// made.
+    /// When the rank's thread last found its stream to have ended these, or was given a command: nanoseconds since the group
+    /// was made.
     since: AtomicU64,
     /// The last command it was given.
     pub(super) ticket: AtomicU64,
@@ -54,9 +54,15 @@ impl RankState {
         let _ = self.progress.set(progress);
     }
 
-    /// Keeps where the stream is for good. Called before an abort, by any thread.
-    pub(super) fn stop(&self) {
-        self.stopped.get_or_init(|| self.passed());
+    /// Keeps where the stream is for good. Called before an abort, by the group's caller: reading may take a moment.
+    pub(super) fn stop(&self) -> Position {
+        *self.stopped.get_or_init(|| self.passed())
+    }
+
+    /// The same where nobody has, without asking the device: where the stream is known to be. Called by any thread.
+    pub(super) fn stop_unasked(&self) {
+        self.stopped
+            .get_or_init(|| self.progress.get().map_or_else(Position::default, |progress| progress.known()));
     }
 
     fn passed(&self) -> Position {
@@ -91,7 +97,7 @@ impl RankState {
         }
     }
 
-    /// When its thread last knew that nothing was queued.
+    /// When its thread last knew how many steps were done.
     pub(super) fn since(&self) -> u64 {
         self.since.load(Ordering::Relaxed)
     }
@@ -109,6 +115,11 @@ impl RankState {
         step
     }
 
+    /// Steps handed to the stream. Called by the rank's thread.
+    pub(super) fn queued(&self) -> u64 {
+        self.queued.load(Ordering::Relaxed)
+    }
+
     /// Counts a setup or a finish that has ended. Called by the rank's thread.
     pub(super) fn ended_other(&self) {
         self.others.store(self.others.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
@@ -119,14 +130,13 @@ impl RankState {
         self.timed.load(Ordering::Relaxed) != self.queued.load(Ordering::Relaxed)
     }
 
-    /// Notes that the stream is at its end; returns how many steps it has done since the last time, and the nanoseconds
+    /// Notes that the stream has ended so many steps; returns how many of them since the last time, and the nanoseconds
     /// that they took. Called by the rank's thread.
-    pub(super) fn caught_up(&self, now: u64) -> (u64, u64) {
-        let steps = self.queued.load(Ordering::Relaxed);
+    pub(super) fn ended(&self, steps: u64, now: u64) -> (u64, u64) {
         let (before, since) = (self.timed.load(Ordering::Relaxed), self.since());
         self.since.store(now, Ordering::Relaxed);
         self.timed.store(steps, Ordering::Release);
-        (steps - before, now.saturating_sub(since))
+        (steps.saturating_sub(before), now.saturating_sub(since))
     }
 }
 
@@ -187,7 +197,10 @@ mod tests {
         assert_eq!(rank.look(seen, 25), seen, "and no further");
         pass(4);
         assert!(rank.untimed());
-        assert_eq!(rank.caught_up(30), (4, 20));
+        assert_eq!(rank.ended(3, 28), (3, 18));
+        assert_eq!(rank.look(seen, 29), Seen { steps: 4, since: 29 }, "the thread knew of fewer");
+        assert!(rank.untimed());
+        assert_eq!(rank.ended(4, 30), (1, 2));
         assert!(!rank.untimed());
         assert_eq!(rank.look(seen, 35), Seen { steps: 4, since: 30 }, "the thread knew");
     }
@@ -197,9 +210,10 @@ mod tests {
         let (rank, word) = (RankState::default(), Arc::new(AtomicU64::new(0)));
         rank.follow(word.clone());
         rank.queue_step();
-        rank.stop();
+        assert_eq!(rank.stop(), Position::default());
         word.store(Position { runs: 1, tasks: 0 }.into(), Ordering::Relaxed);
-        rank.stop();
+        assert_eq!(rank.stop(), Position::default());
+        rank.stop_unasked();
         assert_eq!((rank.position(), rank.steps_done()), (Position::default(), 0));
     }
 }

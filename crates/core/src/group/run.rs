@@ -1,15 +1,16 @@
 //! Running phases: hand the ranks a command, and watch them carry it out.
 
 use std::cmp::Reverse;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::error::{GroupError, Moment};
 use crate::graph::Phase;
-use crate::group::PlanGroup;
 use crate::group::abort::Cause;
 use crate::group::options::look_period;
 use crate::group::rank::{RankState, Seen};
 use crate::group::shared::Command;
+use crate::group::{Options, PlanGroup};
 use crate::wait::Running;
 
 /// Steps that run while the caller does something else. Forgetting it is safe: whoever uses the group next waits for
@@ -64,6 +65,10 @@ impl PlanGroup {
         }
         self.in_flight = Some(Phase::Step);
         self.shared.command(Command::Run(Phase::Step), steps);
+        if self.shared.interrupted() {
+            // It may have come since the look above, and taken this caller for one that still waits.
+            self.shared.abort();
+        }
         Ok(Steps(self))
     }
 
@@ -105,6 +110,7 @@ impl PlanGroup {
     fn settle(&mut self) -> Result<(), GroupError> {
         let Some(phase) = self.in_flight.take() else { return Ok(()) };
         let _running = Running::enter();
+        self.shared.watched.store(true, Ordering::Release);
         let begun = self.shared.ranks.first().map_or(0, RankState::since);
         // At the ranks it looks only when they have taken a while.
         let mut until = self.period(phase).and_then(|period| self.shared.after(begun, period));
@@ -119,6 +125,7 @@ impl PlanGroup {
                 break Cause::Failed(place);
             }
             if arrived {
+                self.shared.watched.store(false, Ordering::Release);
                 return Ok(());
             }
             match self.look(phase) {
@@ -129,18 +136,21 @@ impl PlanGroup {
         Err(self.abort(phase, cause))
     }
 
-    /// The limit of a phase's runs; a first step may have another one than those after it.
-    fn limit(&self, phase: Phase, first: bool) -> Option<Duration> {
+    /// The limit of a phase's run, for a rank that has done so many steps.
+    fn limit(&self, phase: Phase, steps: u64) -> Option<Duration> {
+        let Options { init_timeout: init, step_timeout: step, .. } = self.options;
         match phase {
-            Phase::Setup => Some(self.options.init_timeout),
-            Phase::Step if first && self.slow_start => Some(self.options.init_timeout),
-            _ => self.options.step_timeout,
+            Phase::Setup => Some(init),
+            Phase::Step if steps < self.slow_steps => Some(init.max(step.unwrap_or(init))),
+            // Its first use of a library may connect devices, too.
+            Phase::Finish if self.slow_steps > 0 => step.map(|step| step.max(init)),
+            _ => step,
         }
     }
 
     /// How often to look at the ranks in a phase; `None` if nothing has a limit.
     fn period(&self, phase: Phase) -> Option<Duration> {
-        let limits = [self.limit(phase, true), self.limit(phase, false)];
+        let limits = [self.limit(phase, 0), self.limit(phase, u64::MAX)];
         limits.into_iter().flatten().min().map(look_period)
     }
 
@@ -158,7 +168,7 @@ impl PlanGroup {
             .min_by_key(|seen| (seen.steps, Reverse(seen.since)))
             .unwrap_or(Seen { steps: 0, since: now });
         let next = self.period(phase).and_then(|period| self.shared.after(now, period));
-        match self.limit(phase, slowest.steps == 0) {
+        match self.limit(phase, slowest.steps) {
             Some(limit) if Duration::from_nanos(now.saturating_sub(slowest.since)) >= limit => {
                 Look::TooLate(limit)
             }

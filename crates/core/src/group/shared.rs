@@ -38,6 +38,8 @@ pub(super) struct Shared {
     done: Gate,
     remaining: AtomicU32,
     interrupted: AtomicBool,
+    /// Whether the caller waits for what runs, and aborts it when it is interrupted.
+    pub(super) watched: AtomicBool,
     /// Whether threads must leave their memory behind.
     pub(super) leak: AtomicBool,
     pub(super) aborted: Arc<dyn Abort>,
@@ -60,6 +62,7 @@ impl Shared {
             done: Gate::new(),
             remaining: AtomicU32::new(0),
             interrupted: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
             leak: AtomicBool::new(false),
             aborted: Arc::new(AbortFlag::default()),
             aborts: OnceLock::new(),
@@ -170,9 +173,10 @@ impl Shared {
         self.interrupted.load(Ordering::Acquire)
     }
 
-    /// Stops all ranks' work in flight. Never blocks; any thread but a capturing one may call it.
+    /// Stops all ranks' work in flight. Never blocks; any thread but a capturing one may call it. Whoever wants to know where the
+    /// ranks were has stopped them before.
     pub(super) fn abort(&self) {
-        self.ranks.iter().for_each(RankState::stop);
+        self.ranks.iter().for_each(RankState::stop_unasked);
         self.aborted.abort();
         self.exchange.abort();
         for abort in self.aborts.get().into_iter().flatten() {
@@ -180,10 +184,14 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::abort`], on request.
+    /// As [`Shared::abort`], on request. A caller that waits does it, since it also asks the devices where they are, which may
+    /// take a moment.
     pub(super) fn interrupt(&self) {
-        self.interrupted.store(true, Ordering::Release);
-        self.abort();
+        // In one order with `watched` and the fence of `command`: either the caller sees this, or it is seen not to watch.
+        self.interrupted.store(true, Ordering::SeqCst);
+        if !self.watched.load(Ordering::SeqCst) {
+            self.abort();
+        }
         self.done.notify();
     }
 }

@@ -34,15 +34,15 @@ pub(super) fn run(shared: &Arc<Shared>, place: usize) {
                     Ok(Err(TaskError { error: DeviceError::Aborted, .. })) if shared.aborted.is_aborted() => {
                         None
                     }
-                    Ok(Err(TaskError { task, run, error: DeviceError::Aborted })) => {
+                    Ok(Err(failure @ TaskError { error: DeviceError::Aborted, .. })) => {
                         let text = "it ended as if it had been aborted, and nobody had aborted it";
-                        Some(TaskError { task, run, error: DeviceError::Failed(text.to_string()) })
+                        Some(TaskError { error: DeviceError::Failed(text.to_string()), ..failure })
                     }
                     Ok(Err(failure)) => Some(failure),
                     Err(panic) => {
                         let error = DeviceError::Failed(format!("it panicked: {}", panic_text(&*panic)));
                         let (task, run) = plan.as_ref().map_or((None, 0), |plan| (plan.at(), plan.runs()));
-                        Some(TaskError { task, run, error })
+                        Some(TaskError::at(task, run, error))
                     }
                 };
                 if let Some(failure) = failure {
@@ -75,14 +75,20 @@ fn run_phase(
     let state = &shared.ranks[place];
     let released = |plan: &ExecutionPlan| match shared.aborted.is_aborted() {
         false => Ok(()),
-        true => Err(TaskError { task: None, run: plan.runs(), error: DeviceError::Aborted }),
+        true => Err(TaskError::at(None, plan.runs(), DeviceError::Aborted)),
     };
-    for _ in 0..shared.count.load(Ordering::Relaxed) {
+    for left in (0..shared.count.load(Ordering::Relaxed)).rev() {
         released(plan)?;
         if phase == Phase::Step {
             plan.run(phase, state.queue_step())?;
             if plan.is_done() {
-                note_times(shared, place);
+                note_times(shared, place, state.queued());
+            } else if left > 0
+                && let Some(runs) = plan.keep_pace(phase)?
+            {
+                // A stream that was released passes checkpoints, too.
+                released(plan)?;
+                note_times(shared, place, state.steps_at(runs));
             }
         } else {
             plan.run(phase, 0)?;
@@ -94,14 +100,14 @@ fn run_phase(
     if phase != Phase::Step {
         state.ended_other();
     } else if state.untimed() {
-        note_times(shared, place);
+        note_times(shared, place, state.queued());
     }
     Ok(())
 }
 
-/// Notes that the rank's stream is at its end, and how long its steps have taken.
-fn note_times(shared: &Shared, place: usize) {
-    let (steps, nanoseconds) = shared.ranks[place].caught_up(shared.now());
+/// Notes that the rank's stream has just ended so many steps, and how long those since the last time have taken.
+fn note_times(shared: &Shared, place: usize, steps: u64) {
+    let (steps, nanoseconds) = shared.ranks[place].ended(steps, shared.now());
     if place == 0 {
         shared.times.record(steps, nanoseconds);
     }

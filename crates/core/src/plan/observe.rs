@@ -6,6 +6,7 @@ use crate::buffer::BufferRange;
 use crate::device::{Device, DeviceError, DevicePtr, Memory, Stream};
 use crate::dtype::DType;
 use crate::graph::{Node, Phase, TaskGraph};
+use crate::plan::transfer::host;
 use crate::task::Access;
 
 /// Sees what each task of a plan group writes. Given to [`PlanGroup::observe`](crate::PlanGroup::observe).
@@ -86,9 +87,9 @@ impl Observed {
             // and this thread waits before it touches either again.
             unsafe { stream.copy(self.staging.ptr(), ptr, bytes) }?;
             stream.wait(None)?;
-            let host = self.staging.host().and_then(|host| host.get_mut(..bytes as usize));
-            let host = host
-                .ok_or_else(|| DeviceError::Failed("the host cannot see the staging memory".to_string()))?;
+            let host = host(&mut *self.staging)?.get_mut(..bytes as usize);
+            let host =
+                host.ok_or_else(|| DeviceError::Failed("the staging memory is too small".to_string()))?;
             let written = Written { rank: self.rank, phase, step, task, index, range };
             if self.observer.written(&written, host)? {
                 // SAFETY: as above.

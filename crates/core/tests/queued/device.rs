@@ -1,15 +1,14 @@
 //! A device whose stream is carried out in order by a thread of its own while the rank's thread goes on, as a GPU's is.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use squall_core::{
-    Abort, Arg, BoundRange, Capture, Device, DeviceError, DevicePtr, Grid, KernelDef, Memory, Position,
-    Progress, RawHandle, Stream, Work,
+    Abort, Arg, BoundRange, Device, DeviceError, DevicePtr, Grid, KernelDef, Memory, Stream, Work,
 };
+
+use crate::tape::{Entry, Queue, Tape, Turn, on};
 
 /// What a task does when the stream comes to it.
 pub(crate) enum Act {
@@ -21,16 +20,49 @@ pub(crate) enum Act {
     Block(Arc<AtomicBool>),
     /// Fails, which shows after the fact; the stream goes on.
     Fail,
+    /// Fails, which nobody tells but the work.
+    Note,
     /// Fails, and the stream passes nothing more.
     Die,
+    /// Fails, and every call fails from here on: where the stream is can be asked no more.
+    Lose,
 }
 
 /// What a task does at a turn, both counted from 0.
 pub(crate) type Script = dyn Fn(u64, u64) -> Act + Send + Sync;
 
+/// What is seen of a device, and told to it.
+#[derive(Default)]
+pub(crate) struct Watched {
+    /// How often it was asked how far the stream is, and how long that takes.
+    pub(crate) reads: AtomicU64,
+    pub(crate) reading: Mutex<Duration>,
+    /// How long ending a capture takes.
+    pub(crate) instantiating: Mutex<Duration>,
+    /// The most runs that were enqueued beyond those that the stream had ended.
+    pub(crate) most_ahead: AtomicU64,
+    /// Waits for all that is queued, and for a checkpoint.
+    pub(crate) waits: AtomicU64,
+    pub(crate) waits_for: AtomicU64,
+    /// Captures begun with something queued, and waits while capturing. Neither is right.
+    pub(crate) begun_busy: AtomicU64,
+    pub(crate) waited_capturing: AtomicU64,
+    /// The sizes of all staging memory that was asked for.
+    pub(crate) staging: Mutex<Vec<u64>>,
+    /// Copies that are still taken before one is refused.
+    pub(crate) copies_left: Mutex<Option<u64>>,
+}
+
+impl Watched {
+    pub(crate) fn of(counter: &AtomicU64) -> u64 {
+        counter.load(Ordering::Acquire)
+    }
+}
+
 pub(crate) struct Gpu {
     id: String,
     script: Arc<Script>,
+    watched: Arc<Watched>,
 }
 
 impl Gpu {
@@ -38,7 +70,16 @@ impl Gpu {
         index: u32,
         script: impl Fn(u64, u64) -> Act + Send + Sync + 'static,
     ) -> Arc<dyn Device> {
-        Arc::new(Gpu { id: format!("host:{index}"), script: Arc::new(script) })
+        Gpu::watched(index, script).0
+    }
+
+    pub(crate) fn watched(
+        index: u32,
+        script: impl Fn(u64, u64) -> Act + Send + Sync + 'static,
+    ) -> (Arc<dyn Device>, Arc<Watched>) {
+        let watched = Arc::<Watched>::default();
+        let gpu = Gpu { id: format!("host:{index}"), script: Arc::new(script), watched: watched.clone() };
+        (Arc::new(gpu), watched)
     }
 }
 
@@ -56,20 +97,11 @@ impl Device for Gpu {
         Ok(Box::new(Bytes(vec![0; bytes as usize])))
     }
     fn alloc_staging(&self, bytes: u64) -> Result<Box<dyn Memory>, DeviceError> {
+        self.watched.staging.lock().unwrap().push(bytes);
         self.alloc(bytes)
     }
     fn stream(&self) -> Result<Box<dyn Stream>, DeviceError> {
-        let tape = Arc::new(Tape {
-            script: self.script.clone(),
-            progress: Arc::default(),
-            content: Mutex::default(),
-            changed: Condvar::new(),
-        });
-        let played = tape.clone();
-        thread::spawn(move || played.play());
-        let mut tapes = TAPES.lock().unwrap();
-        tapes.push(tape.clone());
-        Ok(Box::new(Queue { handle: tapes.len() as u64 - 1, tape }))
+        Ok(Box::new(Queue::new(Tape::start(self.script.clone(), self.watched.clone()))))
     }
     unsafe fn kernel(
         &self,
@@ -95,118 +127,22 @@ impl Memory for Bytes {
     }
 }
 
-/// All tapes there were: work finds the one of its stream by the raw handle.
-static TAPES: Mutex<Vec<Arc<Tape>>> = Mutex::new(Vec::new());
-
-/// What a stream and the thread that carries it out share.
-struct Tape {
-    script: Arc<Script>,
-    progress: Arc<AtomicU64>,
-    content: Mutex<Content>,
-    changed: Condvar,
+/// What a task does when it is enqueued once too often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Says that it cannot be.
+    Error,
+    Panic,
+    /// Waits until something has gone wrong on the stream, and says so in its own words.
+    Sticky,
 }
 
-#[derive(Default)]
-struct Content {
-    entries: VecDeque<Entry>,
-    recording: Option<Vec<Entry>>,
-    playing: bool,
-    /// What the next wait says.
-    error: Option<String>,
-    closed: bool,
-}
+impl Refusal {
+    const ALL: [Refusal; 3] = [Refusal::Error, Refusal::Panic, Refusal::Sticky];
 
-#[derive(Clone)]
-enum Entry {
-    Act(Turn),
-    Copy { dst: DevicePtr, src: DevicePtr, bytes: u64 },
-    Mark(u32),
-    Complete(u32),
-    Replay(Arc<[Entry]>),
-}
-
-impl Tape {
-    fn put(&self, entry: Entry) {
-        let mut content = self.content.lock().unwrap();
-        match &mut content.recording {
-            Some(recording) => recording.push(entry),
-            None => content.entries.push_back(entry),
-        }
-        self.changed.notify_all();
+    pub(crate) fn of(number: u64) -> Refusal {
+        Refusal::ALL[number as usize]
     }
-
-    /// The life of the thread.
-    fn play(&self) {
-        let mut alive = true;
-        loop {
-            let mut content = self.content.lock().unwrap();
-            content.playing = false;
-            self.changed.notify_all();
-            let entry = loop {
-                match content.entries.pop_front() {
-                    Some(entry) => break entry,
-                    None if content.closed => return,
-                    None => content = self.changed.wait(content).unwrap(),
-                }
-            };
-            content.playing = true;
-            drop(content);
-            alive = alive && self.pass(&entry);
-        }
-    }
-
-    /// Carries out one entry; false when the stream does nothing more.
-    fn pass(&self, entry: &Entry) -> bool {
-        let at = Position::from(self.progress.load(Ordering::Relaxed));
-        let go = |position: Position| self.progress.store(position.into(), Ordering::Release);
-        match entry {
-            Entry::Act(turn) => return self.act(turn),
-            Entry::Mark(tasks) => go(Position { tasks: *tasks, ..at }),
-            Entry::Complete(runs) => go(Position { runs: *runs, tasks: 0 }),
-            Entry::Replay(entries) => return entries.iter().all(|entry| self.pass(entry)),
-            // SAFETY: core vouches for both places until the stream has passed the copy.
-            Entry::Copy { dst, src, bytes } => unsafe {
-                std::ptr::copy_nonoverlapping(src.0 as *const u8, dst.0 as *mut u8, *bytes as usize);
-            },
-        }
-        true
-    }
-
-    fn act(&self, turn: &Turn) -> bool {
-        let idle = || thread::sleep(Duration::from_micros(200));
-        let act = (self.script)(turn.task, turn.turns.fetch_add(1, Ordering::Relaxed));
-        match act {
-            Act::Nothing => {}
-            Act::Take(time) => thread::sleep(time),
-            Act::Hang => {
-                while !turn.aborted.is_aborted() {
-                    idle()
-                }
-            }
-            Act::Block(gate) => {
-                while !gate.load(Ordering::Acquire) {
-                    idle()
-                }
-            }
-            Act::Fail | Act::Die => {
-                self.content.lock().unwrap().error = Some("the device reports an error".to_string());
-                if matches!(act, Act::Die) {
-                    return false;
-                }
-                *turn.failure.lock().unwrap() = Some(format!("task {} found a NaN", turn.task));
-            }
-        }
-        true
-    }
-}
-
-/// A task on its way through the stream.
-#[derive(Clone)]
-struct Turn {
-    task: u64,
-    turns: Arc<AtomicU64>,
-    failure: Arc<Mutex<Option<String>>>,
-    aborted: Arc<dyn Abort>,
 }
 
 /// A task of the script.
@@ -214,92 +150,34 @@ pub(crate) struct Acting {
     turn: Turn,
     /// How often it can be enqueued.
     left: u64,
+    refusal: Refusal,
 }
 
 impl Acting {
-    pub(crate) fn new(task: u64, left: u64, aborted: Arc<dyn Abort>) -> Acting {
-        Acting { turn: Turn { task, turns: Arc::default(), failure: Arc::default(), aborted }, left }
+    pub(crate) fn new(task: u64, left: u64, refusal: Refusal, aborted: Arc<dyn Abort>) -> Acting {
+        Acting { turn: Turn::new(task, aborted), left, refusal }
     }
 }
 
 impl Work for Acting {
     fn enqueue(&mut self, stream: &mut dyn Stream) -> Result<(), DeviceError> {
-        let refused = || DeviceError::Failed("it cannot be enqueued".to_string());
-        self.left = self.left.checked_sub(1).ok_or_else(refused)?;
-        on(stream).put(Entry::Act(self.turn.clone()));
-        Ok(())
+        let tape = on(stream);
+        let words = |text: &str| Err(DeviceError::Failed(text.to_string()));
+        match self.left.checked_sub(1) {
+            Some(left) => self.left = left,
+            None if self.refusal == Refusal::Panic => panic!("it is enqueued once too often"),
+            None if self.refusal == Refusal::Sticky => {
+                while !tape.has_failed() {
+                    std::thread::yield_now();
+                }
+                return words("the library met an error");
+            }
+            None => return words("it cannot be enqueued"),
+        }
+        tape.put(Entry::Act(self.turn.clone()))
     }
 
     fn failure(&mut self) -> Option<String> {
         self.turn.failure.lock().unwrap().take()
-    }
-}
-
-/// What a capture recorded.
-struct Replay(Arc<[Entry]>);
-
-impl Work for Replay {
-    fn enqueue(&mut self, stream: &mut dyn Stream) -> Result<(), DeviceError> {
-        on(stream).put(Entry::Replay(self.0.clone()));
-        Ok(())
-    }
-}
-
-fn on(stream: &dyn Stream) -> Arc<Tape> {
-    TAPES.lock().unwrap()[stream.raw().handle as usize].clone()
-}
-
-struct Queue {
-    handle: u64,
-    tape: Arc<Tape>,
-}
-
-impl Stream for Queue {
-    fn raw(&self) -> RawHandle {
-        RawHandle { api: "test", handle: self.handle }
-    }
-    unsafe fn copy(&mut self, dst: DevicePtr, src: DevicePtr, bytes: u64) -> Result<(), DeviceError> {
-        self.tape.put(Entry::Copy { dst, src, bytes });
-        Ok(())
-    }
-    fn mark(&mut self, tasks: u32) -> Result<(), DeviceError> {
-        self.tape.put(Entry::Mark(tasks));
-        Ok(())
-    }
-    fn complete(&mut self, runs: u32) -> Result<(), DeviceError> {
-        assert!(self.tape.content.lock().unwrap().recording.is_none(), "the end of a run is never captured");
-        self.tape.put(Entry::Complete(runs));
-        Ok(())
-    }
-    fn progress(&self) -> Arc<dyn Progress> {
-        self.tape.progress.clone()
-    }
-    fn wait(&mut self, _: Option<Instant>) -> Result<(), DeviceError> {
-        let mut content = self.tape.content.lock().unwrap();
-        while content.playing || !content.entries.is_empty() {
-            content = self.tape.changed.wait(content).unwrap();
-        }
-        content.error.clone().map_or(Ok(()), |error| Err(DeviceError::Failed(error)))
-    }
-    fn capture(&mut self) -> Option<&mut dyn Capture> {
-        Some(self)
-    }
-}
-
-impl Capture for Queue {
-    fn begin(&mut self) -> Result<(), DeviceError> {
-        self.tape.content.lock().unwrap().recording = Some(Vec::new());
-        Ok(())
-    }
-    fn end(&mut self) -> Result<Box<dyn Work>, DeviceError> {
-        let recorded = self.tape.content.lock().unwrap().recording.take().unwrap();
-        Ok(Box::new(Replay(recorded.into())))
-    }
-}
-
-impl Drop for Queue {
-    fn drop(&mut self) {
-        self.tape.content.lock().unwrap().closed = true;
-        self.tape.changed.notify_all();
     }
 }
