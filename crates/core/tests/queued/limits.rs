@@ -58,7 +58,7 @@ fn interrupted(forgotten: bool) -> (GroupError, Duration, u64) {
     };
     let (error, took) = match forgotten {
         true => {
-            std::mem::forget(group.start(4).unwrap());
+            let _running = group.start(4).unwrap();
             let took = stop();
             (group.execute().unwrap_err(), took)
         }
