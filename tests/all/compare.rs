@@ -421,7 +421,9 @@ fn devices_are_as_many_as_the_manifest_names_or_those_that_are_given() {
 
     let error = devices("\"auto\"", Some(&hosts(2)), "cuda").unwrap_err();
     assert_eq!((error.exit_status(), error.diagnostics().unwrap()[0].code.0), (2, "E0313"), "{error}");
-    let error = devices("\"host:0..5\"", None, "cuda").unwrap_err();
+    // As many as the manifest names, as far as there are so many; what is named itself must be there.
+    assert_eq!(devices("\"host:0..5\"", None, "cuda").unwrap().len() as u32, DEVICES);
+    let error = devices("\"cuda:0..5\"", None, "cuda").unwrap_err();
     let wanted = "rank 4 is given cuda:4, and 4 devices are visible here; `squall list devices` shows them";
     assert_eq!(error.to_string(), wanted);
     assert_eq!(error.exit_status(), 4);

@@ -81,6 +81,9 @@ pub enum DeviceError {
     /// The deadline given to a wait passed.
     #[error("the deadline passed")]
     Deadline,
+    /// A deadline passed; what was waited for.
+    #[error("{0}")]
+    Late(String),
     /// The device's memory does not suffice.
     #[error("out of memory: {bytes} bytes on {device}: {message}")]
     OutOfMemory {

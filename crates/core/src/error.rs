@@ -48,6 +48,14 @@ pub enum GroupError {
         /// Why.
         error: DeviceError,
     },
+    /// A library could not connect the ranks.
+    #[error("the library `{library}` could not connect: {error}")]
+    Connect {
+        /// The library.
+        library: &'static str,
+        /// Why.
+        error: DeviceError,
+    },
     /// A library refused an argument when it saw it bound.
     #[error("{0}")]
     Refused(Box<Diagnostic>),
@@ -115,6 +123,10 @@ impl GroupError {
         match self {
             GroupError::Devices(_) => codes::DEVICES,
             GroupError::Bind { .. } => codes::BIND,
+            GroupError::Connect { error: DeviceError::Deadline | DeviceError::Late(_), .. } => {
+                codes::TIMED_OUT
+            }
+            GroupError::Connect { .. } => codes::DEVICES,
             GroupError::Refused(diagnostic) => diagnostic.code,
             GroupError::Buffer(_) => codes::BUFFER,
             GroupError::Transfer { .. } => codes::TRANSFER,

@@ -32,6 +32,10 @@ pub trait LibraryOp: Task {
     /// # Safety
     /// The ranges in the batch must be memory of `cx.device` that outlives the work, and nothing but the
     /// stream it is enqueued on and the library itself may touch them while it runs.
+    ///
+    /// On a GPU the library may reach a rank's memory from its peers' kernels. Work that was released by an abort has
+    /// left its own stream, and no more: the ranges must be held until all ranks that the batch meets have left theirs.
+    /// A rank that never leaves keeps the memory of all.
     unsafe fn prepare(&self, batch: &[OpCall<'_>], cx: &mut Prepare<'_>) -> Result<Box<dyn Work>, OpError>;
 }
 
@@ -138,7 +142,8 @@ pub trait Exchange: Send + Sync {
 /// The handle that stops a library's work in flight. Apart from the plan, so that any thread can use it at any time.
 pub trait Abort: Send + Sync {
     /// Stops. Never blocks, never runs on a thread whose stream is capturing. More calls change nothing. What is stopped
-    /// leaves its stream, or ends with [`DeviceError::Aborted`], soon; its results are worth nothing.
+    /// leaves its stream, or ends with [`DeviceError::Aborted`], soon; its results are worth nothing. Another rank may still
+    /// be on its way out, and touch memory of this one: buffers are freed and used again only after all have left.
     fn abort(&self);
     /// Whether it was stopped.
     fn is_aborted(&self) -> bool;
@@ -152,6 +157,8 @@ pub trait Library: Sync {
     fn device(&self) -> &'static str;
     /// Makes the communicators for all ranks of this process at once: one session a rank of `cx.local`, in its order.
     /// Called once a plan group, on one thread, before any rank prepares its ops.
+    /// Comes back by `cx.deadline`, but for moments to take back what it made, whatever a peer or a driver does: what does
+    /// not return is left to a thread of its own, with what it uses, and the error says what that is.
     fn connect(&self, cx: &Connect<'_>) -> Result<Vec<Session>, DeviceError>;
     /// What was found on this machine, and what is missing: lines as of [`Backend::findings`](crate::Backend::findings).
     fn findings(&self) -> Vec<String> {

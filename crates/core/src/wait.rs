@@ -122,8 +122,8 @@ impl Gate {
 /// Waits for something that no thread of this process makes true, and so nobody notifies: a word that a device writes.
 ///
 /// Polls `ready` as [`Gate::wait`] does, and calls `ask` every `period`, which may end the wait by answering true: the place to ask
-/// whether the device has failed. Where a gate's waiter would sleep, this one naps, a sixty-fourth of the time waited so far, so that
-/// what it waits for is seen at most that much late. Returns whether `ready` or `ask` answered true before the deadline.
+/// whether the device has failed. Where a gate's waiter would sleep, this one naps, a sixty-fourth of the time waited so far and at
+/// most a millisecond, so that what it waits for is seen little late. Returns whether `ready` or `ask` answered true before the deadline.
 pub fn watch(
     until: Option<Instant>,
     period: Duration,
@@ -143,7 +143,8 @@ pub fn watch(
         let alone = RUNNING.load(Ordering::Relaxed) <= cores;
         if now - start >= patience {
             RUNNING.fetch_sub(1, Ordering::Relaxed);
-            std::thread::sleep((now - start) / 64);
+            let nap = ((now - start) / 64).min(Duration::from_millis(1));
+            std::thread::sleep(until.map_or(nap, |until| nap.min(until.saturating_duration_since(now))));
             RUNNING.fetch_add(1, Ordering::Relaxed);
         } else if alone {
             for _ in 0..32 {

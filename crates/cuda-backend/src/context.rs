@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
 use squall_core::DeviceError;
 
-use crate::compile::{Arch, CompileError, machine_code};
+use crate::compile::{self, Arch, CompileError};
 use crate::driver::{self, Driver};
 use crate::kernel::{LAUNCHED, Specialised};
 use crate::position::Reader;
@@ -29,7 +29,7 @@ pub(crate) struct Context {
     words: Mutex<Vec<&'static AtomicU64>>,
     /// Addresses of words of the GPU's own memory that are free to use.
     device_words: Mutex<Vec<u64>>,
-    reader: OnceLock<Option<Reader>>,
+    reader: Mutex<Option<Arc<Reader>>>,
 }
 
 /// A kernel that is loaded on one GPU, never to be unloaded.
@@ -99,7 +99,7 @@ impl Context {
             functions: Mutex::default(),
             words: Mutex::default(),
             device_words: Mutex::default(),
-            reader: OnceLock::new(),
+            reader: Mutex::default(),
         })
     }
 
@@ -158,18 +158,33 @@ impl Context {
     /// A kernel, compiled and loaded. Loaded now rather than at its first launch: loading waits for the GPU, which may be waiting
     /// for another rank by then.
     pub(crate) fn function(&self, source: Specialised) -> Result<Function, DeviceError> {
-        let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(function) = functions.get(&source.text) {
+        let functions = || self.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = functions().get(&source.text) {
             return Ok(*function);
         }
-        let code = machine_code(&source, self.arch).map_err(|error| match error {
+        // Not under the lock: compiling takes long, and others may want another kernel.
+        let failed = |error| match error {
             CompileError::Missing(text) => DeviceError::Unsupported(text),
             failed => DeviceError::Failed(failed.to_string()),
-        })?;
+        };
+        let code = compile::code(&source, self.arch).map_err(failed)?;
         self.make_current()?;
+        let function = match self.load(&code.bytes) {
+            // Left on disk beside another driver, perhaps.
+            Err(_) if code.kept => {
+                self.load(&compile::code_anew(&source, self.arch).map_err(failed)?.bytes)?
+            }
+            loaded => loaded?,
+        };
+        functions().insert(source.text, function);
+        Ok(function)
+    }
+
+    fn load(&self, code: &[u8]) -> Result<Function, DeviceError> {
         let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
         let name = std::ffi::CString::new(LAUNCHED).unwrap_or_default();
-        // SAFETY: `code` is machine code as the compiler made it, which says its own length; the places are written.
+        // SAFETY: `code` is as the compiler made it: machine code, which says its own length, or text with a zero byte at its end. A
+        // context is current; the places are written.
         unsafe {
             self.check(
                 "cuModuleLoadData",
@@ -180,7 +195,6 @@ impl Context {
                 sys::cuModuleGetFunction(&mut function, module, name.as_ptr()),
             )?;
         }
-        functions.insert(source.text, Function(function));
         Ok(Function(function))
     }
 
@@ -214,9 +228,13 @@ impl Context {
         Ok(DeviceWord { context: self.clone(), address })
     }
 
-    /// Who reads words of the GPU's memory; none if there could be no thread.
-    pub(crate) fn reader(self: &Arc<Context>) -> Option<&Reader> {
-        self.reader.get_or_init(|| Reader::new(self)).as_ref()
+    /// Who reads words of the GPU's memory.
+    pub(crate) fn reader(self: &Arc<Context>) -> Result<Arc<Reader>, DeviceError> {
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reader) = &*reader {
+            return Ok(reader.clone());
+        }
+        Ok(reader.insert(Arc::new(Reader::new(self)?)).clone())
     }
 
     /// Zeroed host memory that the GPU reaches at full speed, under the same address.
@@ -266,10 +284,6 @@ pub(crate) struct DeviceWord {
 impl DeviceWord {
     pub(crate) fn address(&self) -> u64 {
         self.address
-    }
-
-    pub(crate) fn context(&self) -> &Arc<Context> {
-        &self.context
     }
 }
 

@@ -71,6 +71,11 @@ impl Driver {
         Ok(Driver { path: found.path.clone(), version, devices })
     }
 
+    /// The CUDA version that it supports: 13020 is 13.2.
+    pub(crate) fn version(&self) -> i32 {
+        self.version
+    }
+
     /// GPUs that this process may use.
     pub(crate) fn devices(&self) -> u32 {
         self.devices
@@ -150,5 +155,7 @@ pub(crate) fn is_lost(result: CUresult) -> bool {
             | CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE
             | CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE
             | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
+            | CUresult::CUDA_ERROR_EXTERNAL_DEVICE
+            | CUresult::CUDA_ERROR_UNKNOWN
     )
 }

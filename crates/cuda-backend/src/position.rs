@@ -9,13 +9,13 @@
 //! call of the driver may block while another thread's does, and whoever asks must not.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cudarc::driver::sys::{self, CUresult};
-use squall_core::Progress;
 use squall_core::device::Position;
+use squall_core::{DeviceError, Progress};
 
 use crate::context::{Context, DeviceWord};
 
@@ -42,31 +42,42 @@ pub(crate) enum How {
 /// One stream's position.
 pub(crate) struct Told {
     word: DeviceWord,
+    reader: Arc<Reader>,
+    /// What was read of the word last.
+    read: AtomicU64,
     /// What the stream is known to have passed, by its last wait.
     passed: AtomicU64,
 }
 
 impl Told {
-    pub(crate) fn new(word: DeviceWord) -> Told {
-        Told { word, passed: AtomicU64::new(0) }
+    /// The position of a new stream. The word is to be set to 0 before anything is told.
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Told, DeviceError> {
+        let (word, reader) = (context.device_word()?, context.reader()?);
+        Ok(Told { word, reader, read: AtomicU64::new(0), passed: AtomicU64::new(0) })
     }
 
     pub(crate) fn address(&self) -> u64 {
         self.word.address()
     }
 
-    /// Notes what a wait has found.
+    /// Notes what a wait has found. Called by the rank's thread alone.
     pub(crate) fn passed(&self, position: Position) {
-        self.passed.store(position.into(), Ordering::Release);
+        let before = Position::from(self.passed.load(Ordering::Relaxed));
+        self.passed.store(later(position, before).into(), Ordering::Release);
     }
 }
 
 impl Progress for Told {
     fn read(&self) -> Position {
-        let reader = self.word.context().reader();
-        let word = reader.and_then(|reader| reader.read(self.address()));
-        let passed = Position::from(self.passed.load(Ordering::Acquire));
-        word.map_or(passed, |word| later(word.into(), passed))
+        if let Some(word) = self.reader.read(self.address()) {
+            self.read.store(word, Ordering::Release);
+        }
+        // What was read last, when the GPU does not answer.
+        self.known()
+    }
+
+    fn known(&self) -> Position {
+        later(self.read.load(Ordering::Acquire).into(), self.passed.load(Ordering::Acquire).into())
     }
 
     fn has_ended(&self, runs: u32) -> bool {
@@ -86,55 +97,72 @@ fn later(a: Position, b: Position) -> Position {
 /// How long whoever asks waits for an answer.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The thread that reads words of one GPU's memory. Lives as long as the process, as the GPU's context does.
-pub(crate) struct Reader {
-    /// One question at a time; a thread that does not answer is asked no more until it has.
-    asking: Mutex<(SyncSender<u64>, Receiver<Option<u64>>)>,
+/// The thread that reads words of one GPU's memory. Made with the GPU's first stream, while all is well, and kept for the life of the
+/// process, as the GPU's context is.
+pub(crate) struct Reader(Mutex<Asking>);
+
+struct Asking {
+    questions: Sender<u64>,
+    answers: Receiver<Option<u64>>,
+    /// Questions that were asked and not answered yet. A thread that owes an answer is asked nothing: it waits for the driver.
+    owed: usize,
 }
 
 impl Reader {
-    pub(crate) fn new(context: &Arc<Context>) -> Option<Reader> {
-        let (asks, asked) = mpsc::sync_channel::<u64>(0);
-        let (answers, answered) = mpsc::channel();
-        let context = context.clone();
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Reader, DeviceError> {
+        let (questions, asked) = mpsc::channel();
+        let (answer, answers) = mpsc::channel();
+        let mut stream = std::ptr::null_mut();
+        context.make_current()?;
+        let non_blocking = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: the context is current; `stream` is written.
+        context.check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut stream, non_blocking) })?;
+        let (stream, place, context) = (Handle(stream), context.word()?, context.clone());
         let serve = move || {
-            let Some(place) = context.word().ok().filter(|_| context.make_current().is_ok()) else { return };
-            let mut stream = std::ptr::null_mut();
-            let non_blocking = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-            // SAFETY: the context is current; `stream` is written.
-            if unsafe { sys::cuStreamCreate(&mut stream, non_blocking) } != CUresult::CUDA_SUCCESS {
-                return;
-            }
+            let stream = stream;
+            let current = context.make_current().is_ok();
             while let Ok(address) = asked.recv() {
-                // SAFETY: the address is a word of the GPU's memory, which is never freed, and `place` one of the host's.
-                let copied = unsafe { sys::cuMemcpyAsync(place.address(), address, 8, stream) };
-                // SAFETY: the stream lives.
-                let ended = unsafe { sys::cuStreamSynchronize(stream) };
-                let read = (copied, ended) == (CUresult::CUDA_SUCCESS, CUresult::CUDA_SUCCESS);
-                if answers.send(read.then(|| place.get().load(Ordering::Acquire))).is_err() {
+                let read = current && stream.read(place.address(), address);
+                if answer.send(read.then(|| place.get().load(Ordering::Acquire))).is_err() {
                     return;
                 }
             }
         };
-        std::thread::Builder::new().name("squall-cuda-read".to_string()).spawn(serve).ok()?;
-        Some(Reader { asking: Mutex::new((asks, answered)) })
+        let thread = std::thread::Builder::new().name("squall-cuda-read".to_string()).spawn(serve);
+        thread.map_err(|error| DeviceError::Failed(format!("no thread to read positions: {error}")))?;
+        Ok(Reader(Mutex::new(Asking { questions, answers, owed: 0 })))
     }
 
-    /// A word; `None` when the GPU or the driver does not answer in time.
+    /// A word; `None` when the GPU or the driver does not answer in time. Of several that ask in vain, only the first waits.
     fn read(&self, address: u64) -> Option<u64> {
-        let asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        let (asks, answered) = &*asking;
-        // An answer to somebody who had given up.
-        while answered.try_recv().is_ok() {}
-        // The thread takes a question only when it is idle; it may be on its way back.
-        let until = std::time::Instant::now() + PATIENCE;
-        while asks.try_send(address).is_err() {
-            if std::time::Instant::now() >= until {
-                return None;
-            }
-            std::thread::yield_now();
+        let mut asking = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while asking.owed > 0 {
+            // To somebody who had given up.
+            asking.answers.try_recv().ok()?;
+            asking.owed -= 1;
         }
-        answered.recv_timeout(PATIENCE).ok().flatten()
+        asking.questions.send(address).ok()?;
+        asking.owed = 1;
+        let answer = asking.answers.recv_timeout(PATIENCE).ok()?;
+        asking.owed = 0;
+        answer
+    }
+}
+
+/// The reader's stream.
+struct Handle(sys::CUstream);
+
+// SAFETY: the driver's handle may be used from any thread; it is used by the reader's alone.
+unsafe impl Send for Handle {}
+
+impl Handle {
+    /// Copies a word of the GPU's memory to one of the host's.
+    fn read(&self, to: u64, from: u64) -> bool {
+        // SAFETY: `from` is a word of the GPU's memory, whose page is never freed, and `to` one of the host's.
+        let copied = unsafe { sys::cuMemcpyAsync(to, from, 8, self.0) };
+        // SAFETY: the stream lives.
+        let ended = unsafe { sys::cuStreamSynchronize(self.0) };
+        (copied, ended) == (CUresult::CUDA_SUCCESS, CUresult::CUDA_SUCCESS)
     }
 }
 

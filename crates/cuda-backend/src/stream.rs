@@ -25,6 +25,8 @@ pub(crate) struct CudaStream {
     /// Set to a number of its own for each wait, in stream order.
     ticket: Word,
     tickets: u64,
+    /// Set to the runs that have ended at each checkpoint, in stream order.
+    ended: Word,
     /// Whether something was put on the stream since the last wait.
     since: Cell<bool>,
     /// The position where the stream now ends, and what of it is told by then.
@@ -57,10 +59,14 @@ unsafe impl Send for CudaStream {}
 /// How often a wait asks the driver whether the stream has failed: an error never writes the word that is waited for.
 const ASK: Duration = Duration::from_micros(100);
 
+/// How long a stream that is dropped waits for what is on it.
+const LAST: Duration = Duration::from_secs(1);
+
 impl CudaStream {
     /// A new stream. Its GPU is current to the calling thread from here on.
     pub(crate) fn new(context: &Arc<Context>) -> Result<CudaStream, DeviceError> {
         context.make_current()?;
+        let (position, ticket, ended) = (Arc::new(Told::new(context)?), context.word()?, context.word()?);
         let mut raw = std::ptr::null_mut();
         let non_blocking = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the context is current; `raw` is written.
@@ -68,9 +74,10 @@ impl CudaStream {
         let stream = CudaStream {
             context: context.clone(),
             raw,
-            position: Arc::new(Told::new(context.device_word()?)),
-            ticket: context.word()?,
+            position,
+            ticket,
             tickets: 0,
+            ended,
             since: Cell::new(true),
             place: Position::default(),
             told: Cell::new(Position::default()),
@@ -131,6 +138,45 @@ impl CudaStream {
         first
     }
 
+    /// Waits until the host sees that the stream has passed something, or has failed.
+    fn poll(&self, until: Option<Instant>, passed: impl Fn(&CudaStream) -> bool) -> Result<(), DeviceError> {
+        let mut failed = None;
+        let ask = || {
+            // SAFETY: the stream lives.
+            match unsafe { sys::cuStreamQuery(self.raw) } {
+                CUresult::CUDA_SUCCESS | CUresult::CUDA_ERROR_NOT_READY => false,
+                result => {
+                    failed = Some(result);
+                    true
+                }
+            }
+        };
+        let ended = wait::watch(until, ASK, || passed(self), ask);
+        match failed {
+            Some(result) => self.context.check("the stream failed", result),
+            None if ended => Ok(()),
+            None => Err(DeviceError::Deadline),
+        }
+    }
+
+    fn end_capture(&self) -> (CUresult, sys::CUgraph) {
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: the stream lives; `graph` is written, also when the capture was broken.
+        (unsafe { sys::cuStreamEndCapture(self.raw, &mut graph) }, graph)
+    }
+
+    /// Ends a capture that was left open by a panic, and forgets it.
+    fn abandon_capture(&self) {
+        if let Some(captured) = self.capture.take() {
+            self.told.set(captured.told);
+            let (_, graph) = self.end_capture();
+            if !graph.is_null() {
+                // SAFETY: the graph is what the capture ended with, and nobody has it.
+                unsafe { sys::cuGraphDestroy(graph) };
+            }
+        }
+    }
+
     fn write(&self, address: u64, value: u64) -> Result<(), DeviceError> {
         // SAFETY: the address is one of the stream's words, which live as long as it does.
         let result = unsafe { sys::cuStreamWriteValue64_v2(self.raw, address, value, 0) };
@@ -168,6 +214,9 @@ impl Stream for CudaStream {
         if bytes == 0 {
             return Ok(());
         }
+        if let Some(capture) = self.capture.get() {
+            self.begins_with(capture, First::Other);
+        }
         let size = usize::try_from(bytes).unwrap_or(usize::MAX);
         // SAFETY: the caller vouches for both places.
         let result = unsafe { sys::cuMemcpyAsync(dst.0, src.0, size, self.handle()) };
@@ -189,35 +238,30 @@ impl Stream for CudaStream {
     }
 
     fn wait(&mut self, until: Option<Instant>) -> Result<(), DeviceError> {
-        if self.since.replace(false) {
+        self.abandon_capture();
+        if self.since.get() {
+            self.write(self.ticket.address(), self.tickets + 1)?;
             self.tickets += 1;
-            self.write(self.ticket.address(), self.tickets)?;
+            self.since.set(false);
         }
-        let (ticket, given) = (self.tickets, self.ticket.get());
-        let passed = || given.load(Ordering::Acquire) == ticket;
-        let mut failed = None;
-        let ask = || {
-            // SAFETY: the stream lives.
-            match unsafe { sys::cuStreamQuery(self.raw) } {
-                CUresult::CUDA_SUCCESS | CUresult::CUDA_ERROR_NOT_READY => false,
-                result => {
-                    failed = Some(result);
-                    true
-                }
-            }
-        };
-        let ended = wait::watch(until, ASK, passed, ask);
-        match failed {
-            Some(result) => self.context.check("the stream failed", result),
-            None if ended => {
-                self.position.passed(self.place);
-                Ok(())
-            }
-            None => {
-                self.since.set(true);
-                Err(DeviceError::Deadline)
-            }
+        let ticket = self.tickets;
+        let outcome = self.poll(until, |stream| stream.ticket.get().load(Ordering::Acquire) == ticket);
+        match outcome {
+            Ok(()) => self.position.passed(self.place),
+            Err(_) => self.since.set(true),
         }
+        outcome
+    }
+
+    fn checkpoint(&mut self) -> Result<(), DeviceError> {
+        self.write(self.ended.address(), self.place.runs.into())
+    }
+
+    fn wait_for(&mut self, runs: u32, until: Option<Instant>) -> Result<(), DeviceError> {
+        let ended = |stream: &CudaStream| stream.ended.get().load(Ordering::Acquire) as u32;
+        self.poll(until, |stream| ended(stream).wrapping_sub(runs) <= u32::MAX / 2)?;
+        self.position.passed(Position { runs: ended(self), tasks: 0 });
+        Ok(())
     }
 
     fn capture(&mut self) -> Option<&mut dyn Capture> {
@@ -238,9 +282,7 @@ impl Capture for CudaStream {
     }
 
     fn end(&mut self) -> Result<Box<dyn Work>, DeviceError> {
-        let mut graph = std::ptr::null_mut();
-        // SAFETY: the stream lives; `graph` is written, also when the capture was broken.
-        let result = unsafe { sys::cuStreamEndCapture(self.raw, &mut graph) };
+        let (result, graph) = self.end_capture();
         let captured = self.capture.take();
         if let Some(captured) = captured {
             self.told.set(captured.told);
@@ -255,6 +297,8 @@ impl Capture for CudaStream {
 impl Drop for CudaStream {
     fn drop(&mut self) {
         if self.context.make_current().is_ok() {
+            // Its words are used again by others. Plans drain their streams; this is for whoever does not.
+            let _ = self.wait(Some(Instant::now() + LAST));
             // SAFETY: made by `new`; what is still on it runs to its end first, says the driver. Errors have nowhere to go.
             let _ = unsafe { sys::cuStreamDestroy_v2(self.raw) };
         }

@@ -221,6 +221,39 @@ fn the_position_is_told_by_kernels_by_writes_and_in_replays() {
     assert_eq!(words(&mut data), [4]);
 }
 
+fn a_checkpoint_is_waited_for_while_more_is_queued() {
+    let mut rank = Rank::new();
+    let (data, mut held) = (rank.staging(1), rank.staging(1));
+    let mut works = [rank.kernel(&ADD_ONE, Some(&*data), 1), rank.kernel(&HOLD, Some(&*held), 1)];
+    rank.run(&mut works[0]);
+    rank.stream.complete(1).unwrap();
+    rank.stream.checkpoint().unwrap();
+    rank.run(&mut works[1]);
+    rank.stream.complete(2).unwrap();
+    rank.stream.checkpoint().unwrap();
+    let soon = |millis| Some(Instant::now() + Duration::from_millis(millis));
+    rank.stream.wait_for(1, soon(10_000)).unwrap();
+    assert!(rank.stream.progress().read().runs == 1);
+    assert_eq!(rank.stream.wait_for(2, soon(20)), Err(DeviceError::Deadline));
+    flag(&mut held).store(1, Ordering::Release);
+    rank.stream.wait_for(2, soon(10_000)).unwrap();
+    rank.wait();
+    assert_eq!(rank.stream.progress().read(), Position { runs: 2, tasks: 0 });
+}
+
+fn a_capture_that_was_left_open_is_ended_by_a_wait() {
+    let mut rank = Rank::new();
+    let mut data = rank.staging(1);
+    let mut work = rank.kernel(&ADD_ONE, Some(&*data), 1);
+    rank.stream.capture().unwrap().begin().unwrap();
+    rank.run(&mut work);
+    rank.wait();
+    assert_eq!(words(&mut data), [0], "what was captured is forgotten");
+    rank.run(&mut work);
+    rank.wait();
+    assert_eq!(words(&mut data), [1]);
+}
+
 fn a_kernel_names_its_failure_once() {
     let mut rank = Rank::new();
     let mut data = rank.staging(100);
@@ -353,7 +386,9 @@ fn main() -> ExitCode {
     if let Some(reason) = missing {
         println!("all ignored: {reason}");
     }
-    let own: [(&str, fn()); 9] = [
+    let own: [(&str, fn()); 11] = [
+        ("a checkpoint is waited for while more is queued", a_checkpoint_is_waited_for_while_more_is_queued),
+        ("a capture that was left open is ended by a wait", a_capture_that_was_left_open_is_ended_by_a_wait),
         ("kernels run and are replayed", kernels_run_and_are_replayed),
         (
             "the position is told by kernels, by writes and in replays",

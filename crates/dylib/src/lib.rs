@@ -23,7 +23,13 @@
 //! 1. what the variable names, and nothing else, when it is set;
 //! 2. each name, by the loader's own rules (`LD_LIBRARY_PATH`, the system's cache);
 //! 3. each name in each folder of [`Wanted::wheels`] below the `site-packages` of the active virtual environment, of the active Conda
-//!    environment, of the `python3` on the path, of the system and of the user. No process is started to find them.
+//!    environment, of the `python3` on the path, of the system and of the user. No process is started to find them. An environment or an
+//!    element of the path that is empty or relative is passed over: nothing is loaded from wherever the program was started.
+//!
+//! So the first wins and not the newest. What the loader finds is what the machine's administrator, its container or its job script
+//! chose, often built for its network, and the same on all machines of a cluster; a Python environment may lie there for another reason. A
+//! newest copy could only be told by opening them all, and an upgrade of something else would change a program's results. What else
+//! [`installed`] finds can be shown, and [`Wanted::variable`] chooses it.
 //!
 //! What was opened stays open for the life of the process: libraries keep threads and thread-locals, whose code must not go away.
 
@@ -111,16 +117,39 @@ fn open_in(wanted: &Wanted, variable: Option<OsString>, prefixes: &[PathBuf]) ->
             return Ok(found);
         }
     }
-    for packages in places::site_packages(prefixes) {
-        for folder in wanted.wheels {
-            for name in wanted.names {
-                if let Some(found) = missing.attempt(packages.join(folder).join(name).as_os_str()) {
-                    return Ok(found);
-                }
-            }
+    for file in in_wheels(wanted, prefixes) {
+        if let Some(found) = missing.attempt(file.as_os_str()) {
+            return Ok(found);
         }
     }
     Err(missing)
+}
+
+/// The files that wheels have installed where [`open`] looks, best first, symlinks resolved, each once. None is opened, and what the
+/// loader would find by name is not among them.
+pub fn installed(wanted: &Wanted) -> Vec<PathBuf> {
+    installed_in(wanted, &places::prefixes())
+}
+
+fn installed_in(wanted: &Wanted, prefixes: &[PathBuf]) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for file in in_wheels(wanted, prefixes).into_iter().filter_map(|file| file.canonicalize().ok()) {
+        if !files.contains(&file) {
+            files.push(file);
+        }
+    }
+    files
+}
+
+/// Where wheels would put it, in the order in which it is tried.
+fn in_wheels(wanted: &Wanted, prefixes: &[PathBuf]) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for packages in places::site_packages(prefixes) {
+        for folder in wanted.wheels {
+            files.extend(wanted.names.iter().map(|name| packages.join(folder).join(name)));
+        }
+    }
+    files
 }
 
 impl NotFound {

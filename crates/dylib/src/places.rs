@@ -1,18 +1,26 @@
 //! Where Python keeps what wheels install.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// The folders that a Python may be installed in, best first: environments in use, the `python3` on the path, the system, the user.
 pub(crate) fn prefixes() -> Vec<PathBuf> {
-    let mut prefixes: Vec<PathBuf> =
-        ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(env::var_os).map(PathBuf::from).collect();
-    let path = env::var_os("PATH").unwrap_or_default();
-    if let Some(python) = env::split_paths(&path).map(|folder| folder.join("python3")).find(|p| p.is_file()) {
-        prefixes.extend(beside(&python));
-    }
+    prefixes_in(|name| env::var_os(name), env::home_dir())
+}
+
+/// [`prefixes`], given the environment. Folders are taken whole or not at all: what is empty or relative would mean the current folder,
+/// and code is not to come from wherever a program is started.
+fn prefixes_in(variable: impl Fn(&str) -> Option<OsString>, home: Option<PathBuf>) -> Vec<PathBuf> {
+    let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(&variable).map(PathBuf::from);
+    let mut prefixes: Vec<PathBuf> = environments.collect();
+    let path = variable("PATH").unwrap_or_default();
+    let mut pythons =
+        env::split_paths(&path).filter(|folder| folder.is_absolute()).map(|f| f.join("python3"));
+    prefixes.extend(pythons.find(|python| python.is_file()).iter().flat_map(|python| beside(python)));
     prefixes.extend(["/usr", "/usr/local"].map(PathBuf::from));
-    prefixes.extend(env::home_dir().map(|home| home.join(".local")));
+    prefixes.extend(home.map(|home| home.join(".local")));
+    prefixes.retain(|prefix| prefix.is_absolute());
     prefixes
 }
 
@@ -79,6 +87,40 @@ mod tests {
             "python3/dist-packages",
         ];
         assert_eq!(found, want.map(|folder| lib.join(folder)));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn prefixes_that_are_empty_or_relative_are_left_out() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("base/bin")).unwrap();
+        std::fs::write(root.join("base/bin/python3"), "").unwrap();
+        // From the current folder, the way to the same executable.
+        let here = env::current_dir().unwrap();
+        let up: PathBuf = here.ancestors().skip(1).map(|_| "..").collect();
+        let relative = up.join(root.strip_prefix("/").unwrap()).join("base");
+        assert!(relative.join("bin/python3").is_file());
+        let found = |environment: &Path, path: &[&Path], home: &Path| {
+            let path = env::join_paths(path).unwrap();
+            let variable = |name: &str| match name {
+                "PATH" => Some(path.clone()),
+                _ => Some(environment.as_os_str().to_os_string()),
+            };
+            prefixes_in(variable, Some(home.to_path_buf()))
+        };
+        let system = [Path::new("/usr"), Path::new("/usr/local")];
+        let none = Path::new("");
+        assert_eq!(found(none, &[none, &relative.join("bin")], none), system);
+        assert_eq!(found(&relative, &[Path::new("."), Path::new("bin")], &relative), system);
+        // Absolute ones count, also behind others.
+        let (base, bin) = (root.join("base"), root.join("base/bin"));
+        let all = found(&root, &[none, &relative.join("bin"), &bin], &root);
+        let local = root.join(".local");
+        let [usr, usr_local] = system;
+        // The executable's name and its file are beside the same folders.
+        let want: [&Path; 7] = [&root, &root, &base, &base, usr, usr_local, &local];
+        assert_eq!(all, want);
     }
 
     #[cfg(unix)]

@@ -116,6 +116,35 @@ fn a_library_in_a_wheel_is_found_by_its_real_path() {
 }
 
 #[test]
+fn what_wheels_have_installed_is_listed_once_and_not_opened() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path().canonicalize().unwrap();
+    let wheels = ["a", "b", "c"].map(|name| prefix(&root.join(name)));
+    std::fs::write(wheels[0].1.join("libsquall-probe.so"), "this is no library").unwrap();
+    std::fs::write(wheels[1].1.join("libsquall-probe.so.2.1"), "nor is this").unwrap();
+    for name in WANTED.names {
+        std::os::unix::fs::symlink(wheels[1].1.join("libsquall-probe.so.2.1"), wheels[1].1.join(name))
+            .unwrap();
+    }
+    let prefixes = wheels.clone().map(|(prefix, _)| prefix);
+    let want = [wheels[0].1.join("libsquall-probe.so"), wheels[1].1.join("libsquall-probe.so.2.1")];
+    assert_eq!(installed_in(&WANTED, &prefixes), want);
+}
+
+/// The loader's own choice comes before wheels, whatever their versions.
+#[test]
+fn the_loaders_choice_comes_first() {
+    let root = tempfile::tempdir().unwrap();
+    let (prefix, wheel) = prefix(root.path());
+    let wanted = Wanted { names: &["libc.so.6"], ..WANTED };
+    compile(&wheel.join("libc.so.6"), 1);
+    let found = open_in(&wanted, None, std::slice::from_ref(&prefix)).unwrap();
+    let wheel = wheel.join("libc.so.6").canonicalize().unwrap();
+    assert_ne!(found.path, wheel);
+    assert_eq!(installed_in(&wanted, &[prefix]), [wheel]);
+}
+
+#[test]
 fn what_the_loader_finds_by_name_is_told_by_its_path() {
     let wanted = Wanted { names: &["libsquall-probe.so.2", "libc.so.6"], ..WANTED };
     let found = open_in(&wanted, None, &[]).unwrap();

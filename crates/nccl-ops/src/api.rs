@@ -17,7 +17,7 @@ pub(crate) const VARIABLE: &str = "SQUALL_NCCL";
 /// From this version on `ncclCommAbort` and `ncclCommDestroy` inside a group free at the group's end.
 pub(crate) const MINIMUM: Version = Version(22200);
 
-static WANTED: Wanted = Wanted {
+pub(crate) static WANTED: Wanted = Wanted {
     what: "NCCL",
     names: &["libnccl.so.2"],
     variable: VARIABLE,

@@ -18,6 +18,8 @@ use crate::error::NcclError;
 
 /// How long the last session's drop waits for communicators to be freed. NCCL takes about a second after an abort.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The thread's name, within the system's 15 bytes.
+const THREAD: &str = "squall-nccl-end";
 
 /// A communicator of one rank, alive as long as its connection is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +87,7 @@ impl Connection {
         });
         let closer = shared.clone();
         let thread = std::thread::Builder::new()
-            .name("squall-nccl-end".to_string())
+            .name(THREAD.to_string())
             .spawn(move || closer.run())
             .map_err(|error| NcclError::Thread(error.to_string()))?;
         Ok(Connection { shared, thread: Some(thread), patience: PATIENCE })

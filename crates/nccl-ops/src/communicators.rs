@@ -10,6 +10,7 @@ use squall_core::{CommId, Device, DeviceError, RawHandle, Session, World};
 use crate::NAME;
 use crate::api::{Api, Config, IN_PROGRESS, NO_COLOR, RawId, SUCCESS};
 use crate::closer::{Comm, Connection, Slots};
+use crate::detached::{self, Watch};
 use crate::error::NcclError;
 use crate::unique_id::UniqueId;
 
@@ -79,8 +80,9 @@ impl RankSession {
 
 impl Communicators {
     /// Joins a job of `world` ranks by an id that all its processes have; `local` are this process's ranks, each with its device.
-    /// Blocks until all ranks have come or the deadline has passed; then nothing is left behind. The process that made the id
-    /// must live until all have joined.
+    /// Blocks until all ranks have come or the deadline has passed; what was made until then is taken back, which may take some seconds
+    /// more. Only a call that does not return is left behind: [`NcclError::Stuck`]. The process that made the id must live until all
+    /// have joined.
     ///
     /// Sessions have the communicator [`CommId::WORLD`].
     pub fn join(
@@ -91,7 +93,8 @@ impl Communicators {
     ) -> Result<Communicators, NcclError> {
         check_ranks(world, local)?;
         let world = World::new(world.into()).map_err(|error| NcclError::Ranks(error.to_string()))?;
-        Job { api: Api::get()?, world: &world, comms: &[], local, deadline }.join(id)
+        let (api, world, local) = (Api::get()?, Arc::new(world), local.to_vec());
+        Job { api, world, comms: Vec::new(), local, deadline }.join(id)
     }
 
     /// One session a local rank, in the order in which they were given. All are one connection: aborting one aborts all.
@@ -133,25 +136,27 @@ pub(crate) fn check_ranks(world: u32, local: &[(u32, Arc<dyn Device>)]) -> Resul
     Ok(())
 }
 
-/// What is to be connected. `local` has passed [`check_ranks`].
-pub(crate) struct Job<'a> {
+/// What is to be connected. `local` has passed [`check_ranks`]. Owned, since a call that does not come back keeps it.
+pub(crate) struct Job {
     pub(crate) api: &'static Api,
-    pub(crate) world: &'a World,
+    pub(crate) world: Arc<World>,
     /// Communicators wanted beside the world.
-    pub(crate) comms: &'a [CommId],
-    pub(crate) local: &'a [(u32, Arc<dyn Device>)],
+    pub(crate) comms: Vec<CommId>,
+    pub(crate) local: Vec<(u32, Arc<dyn Device>)>,
     pub(crate) deadline: Instant,
 }
 
-impl Job<'_> {
-    /// Connects ranks that are all of this process, and so wait for nobody else.
-    pub(crate) fn connect(&self, id: UniqueId) -> Result<Communicators, NcclError> {
-        self.apart(|| {
+impl Job {
+    /// Connects ranks that are all of this process, and so wait for nobody else. The communicators are blocking from the start, so that
+    /// a call that hangs at the deadline is left to its thread.
+    pub(crate) fn connect(self) -> Result<Communicators, NcclError> {
+        detached::run(self.deadline, move |watch| {
+            let id = watch.inside("ncclGetUniqueId", || UniqueId::by(self.api))?;
             let connection = self.connection()?;
             let world = connection.slots();
-            let made = self.init(id, true, &world).and_then(|()| {
+            let made = self.init(watch, id, true, &world).and_then(|()| {
                 let comms = self.comms.iter().filter(|&&comm| comm != CommId::WORLD);
-                let parts = comms.map(|&comm| Ok((comm, self.split(&world, comm, &connection)?)));
+                let parts = comms.map(|&comm| Ok((comm, self.split(watch, &world, comm, &connection)?)));
                 parts.collect::<Result<Vec<_>, NcclError>>()
             });
             match made {
@@ -169,14 +174,14 @@ impl Job<'_> {
 
     /// Joins ranks of other processes. Waiting for them must end at the deadline, so that this is done on nonblocking communicators; the
     /// blocking ones for the steps are split off, and the others closed.
-    pub(crate) fn join(&self, id: UniqueId) -> Result<Communicators, NcclError> {
-        self.apart(|| {
+    pub(crate) fn join(self, id: UniqueId) -> Result<Communicators, NcclError> {
+        detached::run(self.deadline, move |watch| {
             let (waiting, connection) = (self.connection()?, self.connection()?);
             let world = waiting.slots();
-            let made = self.init(id, false, &world).and_then(|()| {
+            let made = self.init(watch, id, false, &world).and_then(|()| {
                 let comms = self.comms.iter().copied().filter(|&comm| comm != CommId::WORLD);
                 let parts = [CommId::WORLD].into_iter().chain(comms);
-                parts.map(|comm| Ok((comm, self.split(&world, comm, &connection)?))).collect()
+                parts.map(|comm| Ok((comm, self.split(watch, &world, comm, &connection)?))).collect()
             });
             match made {
                 Ok(parts) => {
@@ -197,16 +202,6 @@ impl Job<'_> {
         })
     }
 
-    /// Runs on a thread of its own, so that the caller's current device stays as it is, and what a failed call leaves in NCCL's
-    /// state of the thread goes with it.
-    fn apart<T: Send>(&self, work: impl FnOnce() -> Result<T, NcclError> + Send) -> Result<T, NcclError> {
-        thread::scope(|scope| {
-            let thread = thread::Builder::new().spawn_scoped(scope, work);
-            let thread = thread.map_err(|error| NcclError::Thread(error.to_string()))?;
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    }
-
     fn connection(&self) -> Result<Connection, NcclError> {
         Connection::new(self.api, self.local.iter().map(|(_, device)| device.clone()).collect())
     }
@@ -224,24 +219,30 @@ impl Job<'_> {
     }
 
     /// Makes the world's communicators.
-    fn init(&self, id: UniqueId, blocking: bool, slots: &Slots) -> Result<(), NcclError> {
+    fn init(&self, watch: &Watch, id: UniqueId, blocking: bool, slots: &Slots) -> Result<(), NcclError> {
         const FUNCTION: &str = "ncclCommInitRankConfig";
         let size = number(self.world.size())?;
-        self.group(FUNCTION, |local, rank| {
+        self.group(watch, FUNCTION, |local, rank| {
             let mut config = Config::new(blocking);
             let (place, id, rank) = (slots.place(local), RawId(*id.as_bytes()), number(rank)?);
             // SAFETY: NCCL writes to the place before the communicator is ready, which is waited for; the rest is copied.
             Ok(unsafe { (self.api.functions.init)(place, size, id, rank, &mut config) })
         })?;
-        self.wait(FUNCTION, slots)
+        self.wait(watch, FUNCTION, slots)
     }
 
     /// Makes the blocking communicators of the parts that the local ranks have in `comm`. The connection owns them, also when this
     /// fails.
-    fn split(&self, world: &Slots, comm: CommId, connection: &Connection) -> Result<Arc<Slots>, NcclError> {
+    fn split(
+        &self,
+        watch: &Watch,
+        world: &Slots,
+        comm: CommId,
+        connection: &Connection,
+    ) -> Result<Arc<Slots>, NcclError> {
         const FUNCTION: &str = "ncclCommSplit";
         let slots = connection.slots();
-        self.group(FUNCTION, |local, rank| {
+        self.group(watch, FUNCTION, |local, rank| {
             let (color, key) = match self.world.part(comm, rank) {
                 Some(part) => (number(part.index)?, number(part.rank)?),
                 None => (NO_COLOR, 0),
@@ -254,28 +255,33 @@ impl Job<'_> {
                 (self.api.functions.split)(parent.raw(), color, key, slots.place(local), &mut config)
             })
         })?;
-        self.wait(FUNCTION, world)?;
+        self.wait(watch, FUNCTION, world)?;
         Ok(slots)
     }
 
     /// One call for every local rank, issued together.
     fn group(
         &self,
+        watch: &Watch,
         function: &'static str,
         mut call: impl FnMut(usize, u32) -> Result<c_int, NcclError>,
     ) -> Result<(), NcclError> {
-        self.api.group_start()?;
-        let outcome = self.local.iter().enumerate().try_for_each(|(local, (rank, device))| {
-            device.make_current()?;
-            self.api.check(function, Some(*rank), call(local, *rank)?)
-        });
-        // Ended in any case: NCCL counts starts and ends, and forgets a group in which a call failed.
-        let ended = self.api.group_end(None);
-        outcome.and(ended)
+        watch.inside(function, || {
+            self.api.group_start()?;
+            let outcome = self.local.iter().enumerate().try_for_each(|(local, (rank, device))| {
+                watch.on(Some(*rank));
+                device.make_current()?;
+                self.api.check(function, Some(*rank), call(local, *rank)?)
+            });
+            watch.on(None);
+            // Ended in any case: NCCL counts starts and ends, and forgets a group in which a call failed.
+            let ended = self.api.group_end(None);
+            outcome.and(ended)
+        })
     }
 
     /// Waits until what was begun on the local ranks' communicators has ended.
-    fn wait(&self, function: &'static str, slots: &Slots) -> Result<(), NcclError> {
+    fn wait(&self, watch: &Watch, function: &'static str, slots: &Slots) -> Result<(), NcclError> {
         for (local, (rank, _)) in self.local.iter().enumerate() {
             let comm = slots.get(local).ok_or_else(|| self.lost(function, *rank))?;
             loop {
@@ -287,8 +293,9 @@ impl Job<'_> {
                     self.api.check(function, Some(*rank), state)?;
                     break;
                 }
-                if Instant::now() >= self.deadline {
-                    return Err(NcclError::Deadline { function, rank: *rank, world: self.world.size() });
+                if watch.is_over() {
+                    let (rank, world, waited) = (*rank, self.world.size(), watch.waited());
+                    return Err(NcclError::Deadline { function, rank, world, waited });
                 }
                 thread::sleep(POLL);
             }

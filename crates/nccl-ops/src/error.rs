@@ -1,6 +1,7 @@
 //! What goes wrong with NCCL.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use squall_core::DeviceError;
 use squall_dylib::NotFound;
@@ -16,7 +17,7 @@ pub enum NcclError {
     Missing(#[from] NotFound),
     /// It is older than what an abort needs.
     #[error(
-        "NCCL {version} in {path} is too old: {MINIMUM} or later is needed\ninstall {INSTALL}; or set {VARIABLE} to its file",
+        "NCCL {version} in {path} is too old: {MINIMUM} or later is needed\ninstall {INSTALL}; and set {VARIABLE} to its file where the older one is found first",
         path = path.display()
     )]
     TooOld {
@@ -51,7 +52,7 @@ pub enum NcclError {
     },
     /// Not all ranks came in time.
     #[error(
-        "{function} had not ended on rank {rank} when the deadline passed: not all of the {world} ranks came"
+        "{function} had not ended on rank {rank} after {waited:.1?}, when the deadline passed: not all of the {world} ranks came"
     )]
     Deadline {
         /// What the rank waited in.
@@ -60,6 +61,19 @@ pub enum NcclError {
         rank: u32,
         /// Ranks of the job.
         world: u32,
+        /// The time since the function was called.
+        waited: Duration,
+    },
+    /// A call had not come back when the deadline passed. It is left to a thread of its own, with all that it uses; should it come back,
+    /// what it made is closed.
+    #[error("{function}{} had not come back after {waited:.1?}, when the deadline passed", on(*rank))]
+    Stuck {
+        /// The function.
+        function: &'static str,
+        /// The rank of the world whose call it was; `None` where NCCL worked for all ranks of this process.
+        rank: Option<u32>,
+        /// The time since it was called.
+        waited: Duration,
     },
     /// Two ranks on one GPU, which NCCL cannot do.
     #[error("ranks {first} and {second} are both on {device}, but NCCL takes one rank a GPU")]
@@ -80,9 +94,19 @@ pub enum NcclError {
     /// A rank's device could not be used.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The thread that closes communicators could not be had.
-    #[error("no thread to close communicators: {0}")]
+    /// A thread that makes or closes communicators could not be had.
+    #[error("no thread to make or close communicators: {0}")]
     Thread(String),
+}
+
+impl NcclError {
+    /// The file that was chosen and will not do.
+    pub(crate) fn file(&self) -> Option<&PathBuf> {
+        match self {
+            NcclError::TooOld { path, .. } | NcclError::NoFunction { path, .. } => Some(path),
+            _ => None,
+        }
+    }
 }
 
 fn on(rank: Option<u32>) -> String {
@@ -100,8 +124,8 @@ impl From<NcclError> for DeviceError {
             | NcclError::TooOld { .. }
             | NcclError::NoFunction { .. }
             | NcclError::SameDevice { .. } => DeviceError::Unsupported(error.to_string()),
-            NcclError::Deadline { .. } => DeviceError::Deadline,
             NcclError::Device(error) => error,
+            NcclError::Deadline { .. } | NcclError::Stuck { .. } => DeviceError::Late(error.to_string()),
             _ => DeviceError::Failed(error.to_string()),
         }
     }

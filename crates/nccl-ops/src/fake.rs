@@ -15,7 +15,6 @@ use squall_core::*;
 
 use crate::api::{Api, Config, Functions, IN_PROGRESS, RawComm, RawId, RawStream, SUCCESS, Version};
 use crate::communicators::{Communicators, Job};
-use crate::unique_id::UniqueId;
 
 /// The turn of one test.
 pub(crate) struct Fake {
@@ -122,10 +121,34 @@ impl Fake {
 
     /// Connects the ranks of a world, all of this process.
     pub(crate) fn connect(&self, world: &World, comms: &[CommId]) -> Communicators {
-        let local = devices(world.size());
         let deadline = Instant::now() + Duration::from_secs(20);
-        let job = Job { api: self.api(), world, comms, local: &local, deadline };
-        job.connect(UniqueId::by(self.api()).unwrap()).unwrap()
+        self.job(world, comms, devices(world.size()), deadline).connect().unwrap()
+    }
+
+    pub(crate) fn job(
+        &self,
+        world: &World,
+        comms: &[CommId],
+        local: Vec<(u32, Arc<dyn Device>)>,
+        deadline: Instant,
+    ) -> Job {
+        Job { api: self.api(), world: Arc::new(world.clone()), comms: comms.to_vec(), local, deadline }
+    }
+
+    /// Waits until this process has so many threads of that name. The system names a thread soon after it began, by 15 bytes, and
+    /// forgets it soon after it ended.
+    pub(crate) fn threads(&self, name: &str, want: usize) {
+        let named = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+            let count = tasks.flat_map(named).filter(|found| found.trim_end() == name).count();
+            if count == want {
+                return;
+            }
+            assert!(Instant::now() < until, "{count} threads {name}, not {want}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

@@ -1,17 +1,30 @@
 //! What of NCCL is on this machine.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::api::Api;
+use crate::api::{Api, VARIABLE, WANTED};
 
-/// Which NCCL is used, or what is missing and how to get it: a line each, for `squall doctor`. Opens the library.
+/// Which NCCL is used and which wheels of it are not, or what is missing and how to get it: a line each, for `squall doctor`. Opens the
+/// library that is used, and no other.
 pub fn findings() -> Vec<String> {
-    let mut lines: Vec<String> = match Api::get() {
-        Ok(api) => vec![format!("NCCL {} in {}", api.version, api.path.display())],
-        Err(error) => error.to_string().lines().map(str::to_string).collect(),
+    let (mut lines, chosen) = match Api::get() {
+        Ok(api) => (vec![format!("NCCL {} in {}", api.version, api.path.display())], Some(api.path.clone())),
+        Err(error) => (error.to_string().lines().map(str::to_string).collect(), error.file().cloned()),
     };
+    // Where none was chosen, all that there are were tried, and stand in the error.
+    if let Some(chosen) = chosen {
+        lines.extend(unused(&squall_dylib::installed(&WANTED), &chosen));
+    }
     lines.extend(copies(&squall_dylib::mapped("libnccl.so")));
     lines
+}
+
+/// Copies that were not chosen: the first that was found is used, not the newest.
+fn unused(installed: &[PathBuf], chosen: &Path) -> Vec<String> {
+    let others = installed.iter().filter(|file| *file != chosen);
+    others
+        .map(|file| format!("  not used: {} (set {VARIABLE} to a file to choose it)", file.display()))
+        .collect()
 }
 
 /// A warning when the process has more than one copy, as happens when another component brings its own.
@@ -29,6 +42,16 @@ fn copies(mapped: &[PathBuf]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn copies_that_were_not_chosen_are_listed() {
+        let files = ["/venv/libnccl.so.2", "/usr/lib/python3/libnccl.so.2"].map(PathBuf::from);
+        let [first, second] = files
+            .each_ref()
+            .map(|file| format!("  not used: {} (set SQUALL_NCCL to a file to choose it)", file.display()));
+        assert_eq!(unused(&files, &files[1]), std::slice::from_ref(&first));
+        assert_eq!(unused(&files, Path::new("/usr/lib/libnccl.so.2.28.3")), [first, second]);
+    }
 
     #[test]
     fn a_second_copy_is_warned_about() {

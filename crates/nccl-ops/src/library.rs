@@ -6,6 +6,7 @@ use squall_core::{CommId, Connect, DeviceError, Library, Session, register_libra
 
 use crate::api::Api;
 use crate::communicators::{Communicators, Job, check_ranks};
+use crate::detached::{self, Watch};
 use crate::error::NcclError;
 use crate::unique_id::UniqueId;
 use crate::{DEVICE, NAME};
@@ -38,9 +39,10 @@ impl Library for NcclLibrary {
 
 /// [`Library::connect`] with a given NCCL.
 pub(crate) fn connect(api: &'static Api, cx: &Connect<'_>) -> Result<Communicators, DeviceError> {
-    let job = Job { api, world: cx.world, comms: cx.comms, local: cx.local, deadline: cx.deadline };
+    let (world, comms, local) = (cx.world.clone(), cx.comms.to_vec(), cx.local.to_vec());
+    let job = Job { api, world, comms, local, deadline: cx.deadline };
     if cx.local.len() == cx.world.size() as usize {
-        return Ok(job.connect(UniqueId::by(api)?)?);
+        return Ok(job.connect()?);
     }
     Ok(job.join(exchanged(api, cx)?)?)
 }
@@ -49,7 +51,8 @@ pub(crate) fn connect(api: &'static Api, cx: &Connect<'_>) -> Result<Communicato
 fn exchanged(api: &'static Api, cx: &Connect<'_>) -> Result<UniqueId, DeviceError> {
     let mut own = Vec::new();
     if cx.local.iter().any(|(rank, _)| *rank == 0) {
-        own = UniqueId::by(api)?.as_bytes().to_vec();
+        let make = move |watch: &Watch| watch.inside("ncclGetUniqueId", || UniqueId::by(api));
+        own = detached::run(cx.deadline, make)?.as_bytes().to_vec();
     }
     // Every rank must call, and each call waits for all.
     let gather = |rank: u32| {

@@ -142,9 +142,7 @@ fn connect(
             exchange: &shared.exchange,
             deadline,
         };
-        let made = library.connect(&cx).map_err(|error| {
-            GroupError::Devices(format!("the library `{name}` could not connect: {error}"))
-        })?;
+        let made = library.connect(&cx).map_err(|error| GroupError::Connect { library: name, error })?;
         if made.len() != sessions.len() {
             let text =
                 format!("the library `{name}` made {} sessions for {} ranks", made.len(), sessions.len());

@@ -1,11 +1,14 @@
 //! Compiled kernels on disk, so that a second run need not compile, nor even have the compiler.
 //!
 //! One file a kernel, named by the hash of its text, options and architecture. A file is written whole under another name and then
-//! renamed, and what it holds is checked by a hash: one that was cut off or changed is as if it were not there. A cache that
-//! cannot be written is no error: the kernel is compiled again next time.
+//! renamed, and what it holds is checked by a hash: one that was cut off or changed is as if it were not there. What it holds is
+//! run, so that a folder or a file of another user, or that others may write, is not read. A cache that cannot be written is no
+//! error: the kernel is compiled again next time.
 
+use std::fs::{DirBuilder, File, Metadata};
 use std::hash::Hasher as _;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
@@ -48,9 +51,19 @@ fn file(folder: &Path, key: Key) -> PathBuf {
     folder.join(format!("{:032x}.cubin", key.0))
 }
 
+/// Whether only this user can have written it.
+fn is_own(metadata: &Metadata) -> bool {
+    metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0
+}
+
 /// The kernel, if it is there and whole.
 pub(crate) fn read(folder: &Path, key: Key) -> Option<Vec<u8>> {
-    let bytes = std::fs::read(file(folder, key)).ok()?;
+    let mut file = File::open(file(folder, key)).ok()?;
+    if !is_own(&std::fs::metadata(folder).ok()?) || !is_own(&file.metadata().ok()?) {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).ok()?;
     let (magic, rest) = bytes.split_first_chunk::<8>()?;
     let (sum, code) = rest.split_first_chunk::<16>()?;
     let whole = magic == MAGIC && u128::from_le_bytes(*sum) == Key::of_bytes(code).0 && !code.is_empty();
@@ -60,7 +73,7 @@ pub(crate) fn read(folder: &Path, key: Key) -> Option<Vec<u8>> {
 /// Keeps a kernel, if it can.
 pub(crate) fn write(folder: &Path, key: Key, code: &[u8]) {
     let kept = || -> std::io::Result<()> {
-        std::fs::create_dir_all(folder)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let mut new = tempfile::Builder::new().prefix(".").suffix(".tmp").tempfile_in(folder)?;
         new.write_all(MAGIC)?;
         new.write_all(&Key::of_bytes(code).0.to_le_bytes())?;
@@ -75,6 +88,7 @@ pub(crate) fn write(folder: &Path, key: Key, code: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn what_was_kept_is_found_and_what_was_damaged_is_not() {
@@ -99,6 +113,20 @@ mod tests {
         write(&place, key, b"code");
         assert_eq!(read(&place, key).as_deref(), Some(&b"code"[..]));
         assert_eq!(std::fs::read_dir(&place).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn what_others_may_write_is_not_read() {
+        let (folder, key) = (tempfile::tempdir().unwrap(), Key::new(&[]));
+        write(folder.path(), key, b"code");
+        let file = file(folder.path(), key);
+        for (path, mode) in [(file.as_path(), 0o666), (folder.path(), 0o777)] {
+            let own = std::fs::metadata(path).unwrap().permissions();
+            std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+            assert_eq!(read(folder.path(), key), None, "{}", path.display());
+            std::fs::set_permissions(path, own).unwrap();
+            assert!(read(folder.path(), key).is_some());
+        }
     }
 
     #[test]

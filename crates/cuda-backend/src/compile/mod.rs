@@ -4,10 +4,9 @@ mod cache;
 mod nvrtc;
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-pub use nvrtc::Nvrtc;
+pub use nvrtc::{Nvrtc, Target};
 
 use crate::kernel::Specialised;
 use cache::Key;
@@ -45,35 +44,55 @@ impl std::fmt::Display for Arch {
 /// the other. No contraction of a product and a sum: see `kernel`.
 const OPTIONS: [&str; 3] = ["--std=c++17", "--fmad=false", "-default-device"];
 
-/// Compiles for an architecture, without any cache: the tests' way to see that a kernel compiles.
-pub fn compile(source: &Specialised, arch: Arch) -> Result<Vec<u8>, CompileError> {
-    let options = OPTIONS.iter().map(|option| CString::new(*option));
-    let options = options.chain([CString::new(format!("--gpu-architecture={arch}"))]);
-    // None of the options has a zero byte.
-    let options: Vec<CString> = options.flatten().collect();
-    Nvrtc::get()?.compile(source.kernel, &source.text, &options)
+/// Compiles for a GPU's architecture, without any cache: the tests' way to see that a kernel compiles.
+pub fn compile(source: &Specialised, gpu: Arch) -> Result<Vec<u8>, CompileError> {
+    let nvrtc = Nvrtc::get()?;
+    nvrtc.compile(source.kernel, &source.text, nvrtc.target(gpu)?, &OPTIONS)
+}
+
+/// A compiled kernel.
+#[derive(Clone)]
+pub(crate) struct Code {
+    /// Machine code, or PTX with a zero byte at its end.
+    pub(crate) bytes: Arc<[u8]>,
+    /// Whether it comes from disk, where a run with another driver may have left it.
+    pub(crate) kept: bool,
 }
 
 /// The code of one kernel, made by whoever asks first, while the others wait.
-type Slot = Arc<OnceLock<Result<Arc<[u8]>, CompileError>>>;
+type Slot = Arc<OnceLock<Result<Code, CompileError>>>;
 
-/// The machine code of a kernel: from this process, else from disk, else compiled. Called while plans are bound, by all ranks at
-/// once; each kernel is compiled by one of them.
-pub(crate) fn machine_code(source: &Specialised, arch: Arch) -> Result<Arc<[u8]>, CompileError> {
-    static MADE: Mutex<BTreeMap<Key, Slot>> = Mutex::new(BTreeMap::new());
-    let name = arch.to_string();
-    let key = Key::new(&[&source.text, &OPTIONS.join(" "), &name]);
+static MADE: Mutex<BTreeMap<Key, Slot>> = Mutex::new(BTreeMap::new());
+
+fn key(source: &Specialised, gpu: Arch) -> Key {
+    Key::new(&[&source.text, &OPTIONS.join(" "), &gpu.to_string()])
+}
+
+/// The code of a kernel: from this process, else from disk, else compiled. Called while plans are bound, by all ranks at once;
+/// each kernel is compiled by one of them.
+pub(crate) fn code(source: &Specialised, gpu: Arch) -> Result<Code, CompileError> {
+    let key = key(source, gpu);
     let slot = MADE.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
-    let made = slot.get_or_init(|| {
-        let folder = cache::folder();
-        if let Some(code) = folder.as_deref().and_then(|folder| cache::read(folder, key)) {
-            return Ok(code.into());
-        }
-        let code = compile(source, arch)?;
-        if let Some(folder) = folder {
-            cache::write(&folder, key, &code);
-        }
-        Ok(code.into())
+    let made = slot.get_or_init(|| match cache::folder().and_then(|folder| cache::read(&folder, key)) {
+        Some(code) => Ok(Code { bytes: code.into(), kept: true }),
+        None => make(source, gpu, key),
     });
     made.clone()
+}
+
+/// Compiles again what the driver refused, and keeps that instead.
+pub(crate) fn code_anew(source: &Specialised, gpu: Arch) -> Result<Code, CompileError> {
+    let key = key(source, gpu);
+    let made = make(source, gpu, key);
+    let slot = Slot::new(OnceLock::from(made.clone()));
+    MADE.lock().unwrap_or_else(PoisonError::into_inner).insert(key, slot);
+    made
+}
+
+fn make(source: &Specialised, gpu: Arch, key: Key) -> Result<Code, CompileError> {
+    let code = compile(source, gpu)?;
+    if let Some(folder) = cache::folder() {
+        cache::write(&folder, key, &code);
+    }
+    Ok(Code { bytes: code.into(), kept: false })
 }

@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 
 use squall_dylib::{Found, Wanted};
 
-use crate::compile::CompileError;
+use crate::compile::{Arch, CompileError};
+use crate::driver::Driver;
 
 /// A compiler's handle of a program.
 type Program = *mut std::ffi::c_void;
@@ -26,8 +27,12 @@ struct Functions {
     ) -> c_int,
     destroy: unsafe extern "C" fn(*mut Program) -> c_int,
     compile: unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int,
+    arch_count: unsafe extern "C" fn(*mut c_int) -> c_int,
+    arches: unsafe extern "C" fn(*mut c_int) -> c_int,
     cubin_size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
     cubin: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
+    ptx_size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
+    ptx: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
     log_size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
     log: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
 }
@@ -37,6 +42,8 @@ pub struct Nvrtc {
     functions: Functions,
     path: PathBuf,
     version: (i32, i32),
+    /// The architectures that it makes machine code for, ascending.
+    arches: Vec<Arch>,
 }
 
 const WANTED: Wanted = Wanted {
@@ -47,6 +54,31 @@ const WANTED: Wanted = Wanted {
     install: "NVRTC of CUDA 12 or 13: `pip install nvidia-cuda-nvrtc`, or the package `cuda-nvrtc-13-0` of NVIDIA's repository for Debian",
 };
 
+/// The same for a driver of CUDA 12, which need not take machine code of CUDA 13's compiler.
+const WANTED_12: Wanted = Wanted { names: &["libnvrtc.so.12", "libnvrtc.so.13", "libnvrtc.so"], ..WANTED };
+
+/// What a kernel is compiled to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Machine code for an architecture.
+    Machine(Arch),
+    /// PTX for an architecture, which the driver compiles further: for a GPU that is newer than the compiler.
+    Ptx(Arch),
+}
+
+impl Target {
+    /// What a compiler that knows `arches` makes for a GPU: machine code for the GPU's own architecture, or the newest before it of
+    /// the same major version, whose code it runs too; else PTX. `None` for a GPU older than all of them.
+    fn best(gpu: Arch, arches: &[Arch]) -> Option<Target> {
+        let newest = arches
+            .iter()
+            .copied()
+            .filter(|arch| (arch.0, arch.1) <= (gpu.0, gpu.1))
+            .max_by_key(|a| (a.0, a.1))?;
+        Some(if newest.0 == gpu.0 { Target::Machine(newest) } else { Target::Ptx(newest) })
+    }
+}
+
 impl Nvrtc {
     /// The process's compiler; what was tried, when there is none.
     pub fn get() -> Result<&'static Nvrtc, CompileError> {
@@ -55,8 +87,10 @@ impl Nvrtc {
     }
 
     fn open() -> Result<Nvrtc, CompileError> {
+        let twelve = Driver::get().is_ok_and(|driver| driver.version() < 13000);
+        let wanted = if twelve { &WANTED_12 } else { &WANTED };
         let found =
-            squall_dylib::open(&WANTED).map_err(|missing| CompileError::Missing(missing.to_string()))?;
+            squall_dylib::open(wanted).map_err(|missing| CompileError::Missing(missing.to_string()))?;
         // SAFETY: each name is a function of NVRTC with the type of its field, by NVRTC's header.
         let functions = unsafe {
             Functions {
@@ -65,8 +99,12 @@ impl Nvrtc {
                 create: function(&found, c"nvrtcCreateProgram")?,
                 destroy: function(&found, c"nvrtcDestroyProgram")?,
                 compile: function(&found, c"nvrtcCompileProgram")?,
+                arch_count: function(&found, c"nvrtcGetNumSupportedArchs")?,
+                arches: function(&found, c"nvrtcGetSupportedArchs")?,
                 cubin_size: function(&found, c"nvrtcGetCUBINSize")?,
                 cubin: function(&found, c"nvrtcGetCUBIN")?,
+                ptx_size: function(&found, c"nvrtcGetPTXSize")?,
+                ptx: function(&found, c"nvrtcGetPTX")?,
                 log_size: function(&found, c"nvrtcGetProgramLogSize")?,
                 log: function(&found, c"nvrtcGetProgramLog")?,
             }
@@ -74,7 +112,30 @@ impl Nvrtc {
         let mut version = (0, 0);
         // SAFETY: both places are written before the call returns.
         unsafe { (functions.version)(&mut version.0, &mut version.1) };
-        Ok(Nvrtc { functions, path: found.path, version })
+        let mut count = 0;
+        // SAFETY: `count` is written.
+        unsafe { (functions.arch_count)(&mut count) };
+        let mut numbers = vec![0; usize::try_from(count).unwrap_or(0)];
+        // SAFETY: the call writes as many numbers as it said.
+        unsafe { (functions.arches)(numbers.as_mut_ptr()) };
+        let arches = numbers.into_iter().map(|number| Arch(number / 10, number % 10)).collect();
+        Ok(Nvrtc { functions, path: found.path, version, arches })
+    }
+
+    /// What it makes for a GPU of this architecture.
+    pub fn target(&self, gpu: Arch) -> Result<Target, CompileError> {
+        let oldest = || {
+            self.arches.iter().min_by_key(|arch| (arch.0, arch.1)).map_or("none".to_string(), Arch::to_string)
+        };
+        Target::best(gpu, &self.arches).ok_or_else(|| {
+            let (major, minor) = self.version;
+            CompileError::Missing(format!(
+                "NVRTC {major}.{minor} in {} compiles for {} and newer, and this GPU is {gpu}: install an older NVRTC, as with \
+                 `pip install nvidia-cuda-nvrtc-cu12`",
+                self.path.display(),
+                oldest()
+            ))
+        })
     }
 
     /// The file that it came from, and its version.
@@ -82,8 +143,14 @@ impl Nvrtc {
         format!("NVRTC {}.{} from {}", self.version.0, self.version.1, self.path.display())
     }
 
-    /// Compiles to machine code for one architecture. A program that does not compile is an error with the compiler's log.
-    pub fn compile(&self, name: &str, text: &str, options: &[CString]) -> Result<Vec<u8>, CompileError> {
+    /// Compiles to a target. A program that does not compile is an error with the compiler's log. PTX ends with a zero byte.
+    pub(crate) fn compile(
+        &self,
+        name: &str,
+        text: &str,
+        target: Target,
+        options: &[&str],
+    ) -> Result<Vec<u8>, CompileError> {
         let c_string = |text: &str| {
             CString::new(text).map_err(|_| CompileError::Failed {
                 kernel: name.to_string(),
@@ -92,8 +159,18 @@ impl Nvrtc {
             })
         };
         let (text, file) = (c_string(text)?, c_string(name)?);
+        let architecture = match target {
+            Target::Machine(arch) => format!("--gpu-architecture={arch}"),
+            Target::Ptx(Arch(major, minor)) => format!("--gpu-architecture=compute_{major}{minor}"),
+        };
+        let options = options.iter().copied().chain([architecture.as_str()]).map(c_string);
+        let options: Vec<CString> = options.collect::<Result<_, _>>()?;
         let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let f = &self.functions;
+        let (size_of, code_of) = match target {
+            Target::Machine(_) => (f.cubin_size, f.cubin),
+            Target::Ptx(_) => (f.ptx_size, f.ptx),
+        };
         let mut program = Job { handle: std::ptr::null_mut(), functions: f };
         let failed = |what: &str, result: c_int, log: String| {
             // SAFETY: returns a static string for every number.
@@ -112,15 +189,15 @@ impl Nvrtc {
         }
         let mut size = 0;
         // SAFETY: the program is compiled; `size` is written.
-        match unsafe { (f.cubin_size)(program.handle, &mut size) } {
+        match unsafe { size_of(program.handle, &mut size) } {
             0 if size > 0 => {}
-            result => return Err(failed("nvrtcGetCUBINSize", result, program.log())),
+            result => return Err(failed("asking for the code's size", result, program.log())),
         }
-        let mut cubin = vec![0u8; size];
+        let mut code = vec![0u8; size];
         // SAFETY: the call writes `size` bytes, as it said above.
-        match unsafe { (f.cubin)(program.handle, cubin.as_mut_ptr().cast()) } {
-            0 => Ok(cubin),
-            result => Err(failed("nvrtcGetCUBIN", result, String::new())),
+        match unsafe { code_of(program.handle, code.as_mut_ptr().cast()) } {
+            0 => Ok(code),
+            result => Err(failed("asking for the code", result, String::new())),
         }
     }
 }
@@ -164,5 +241,20 @@ impl Drop for Job<'_> {
             // SAFETY: the program was made by the same library and is used no more.
             unsafe { (self.functions.destroy)(&mut self.handle) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_gets_its_own_code_or_an_older_ones_or_ptx() {
+        let known = [Arch(7, 5), Arch(8, 0), Arch(8, 9), Arch(9, 0)];
+        let best = |gpu| Target::best(gpu, &known);
+        assert_eq!(best(Arch(9, 0)), Some(Target::Machine(Arch(9, 0))));
+        assert_eq!(best(Arch(8, 6)), Some(Target::Machine(Arch(8, 0))));
+        assert_eq!(best(Arch(12, 0)), Some(Target::Ptx(Arch(9, 0))));
+        assert_eq!(best(Arch(7, 0)), None);
     }
 }

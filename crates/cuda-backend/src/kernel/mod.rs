@@ -20,8 +20,8 @@
 //! type to calculate in. `squall::most_threads` is 256, 512 or 1024: a block has no more threads, and the kernel's registers are
 //! rationed by it. What else there is, stands in `prelude.cuh` beside this file: indices, sixteen-byte packs, failures.
 //!
-//! - The rules of [`KernelDef`] hold: no index at or beyond `launch.threads[axis]` and none beyond the data is touched; on axes
-//!   that the kernel does not cover, only the threads at 0 work.
+//! - The rules of [`KernelDef`](squall_core::KernelDef) hold: no index at or beyond `launch.threads[axis]` and none beyond the data is
+//!   touched; on axes that the kernel does not cover, only the threads at 0 work.
 //! - A kernel that says [`CudaSource::loops`](squall_core::CudaSource) is launched with as many blocks on axis x as fill the GPU, and
 //!   strides: `for (u64 i = squall::x(); i < n; i += squall::stride())`. Others are launched on the grid as it stands.
 //! - A product and a sum are not contracted into one rounding unless the source says `fmaf`, so that results agree with the

@@ -15,36 +15,20 @@ fn sessions(fake: &Fake, patience: Duration) -> Vec<Session> {
     made.into_sessions()
 }
 
-/// Waits until this process has so many threads of connections. The system names a thread soon after it began, by 15 bytes, and
-/// forgets it soon after it ended.
-fn threads(want: usize) {
-    let named = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
-    let until = Instant::now() + PATIENCE;
-    loop {
-        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-        let count = tasks.flat_map(named).filter(|name| name.trim_end() == "squall-nccl-end").count();
-        if count == want {
-            return;
-        }
-        assert!(Instant::now() < until, "{count} threads, not {want}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 const ABORTED: [&str; 5] = ["start", "abort 1", "abort 2", "abort 3", "abort 4"];
 
 #[test]
 fn a_close_destroys_all_communicators_in_one_group_when_the_last_session_is_gone() {
     let fake = Fake::take();
     let mut sessions = sessions(&fake, PATIENCE);
-    threads(1);
+    fake.threads(THREAD, 1);
     let abort = sessions[0].abort.clone();
     drop(sessions.remove(0));
     assert_eq!(fake.log(), [""; 0]);
     drop(sessions);
     let destroyed = ["start", "destroy 1", "destroy 2", "destroy 3", "destroy 4", "end"];
     assert_eq!(fake.log(), [&destroyed[..], &["free 1", "free 2", "free 3", "free 4"]].concat());
-    threads(0);
+    fake.threads(THREAD, 0);
     // An abort that comes too late changes nothing.
     abort.abort();
     assert_eq!(fake.log(), [""; 0]);
@@ -70,7 +54,7 @@ fn an_abort_releases_at_once_and_frees_when_the_last_session_is_gone() {
     assert_eq!(fake.log(), ABORTED);
     drop(sessions);
     assert_eq!(fake.log(), ["end", "free 1", "free 2", "free 3", "free 4"]);
-    threads(0);
+    fake.threads(THREAD, 0);
 }
 
 #[test]
@@ -98,11 +82,11 @@ fn a_close_that_hangs_is_let_go() {
         fake.hang("ncclGroupEnd");
         drop(sessions);
         assert_eq!(fake.log().last().map(String::as_str), Some("end"));
-        threads(1);
+        fake.threads(THREAD, 1);
         // It goes on alone, and ends if it can.
         fake.let_go();
         fake.wait_for("free 4");
-        threads(0);
+        fake.threads(THREAD, 0);
     }
 }
 
@@ -125,5 +109,5 @@ fn without_a_group_nothing_is_ended() {
     sessions[0].abort.abort();
     drop(sessions);
     assert_eq!(fake.log(), ["start"]);
-    threads(0);
+    fake.threads(THREAD, 0);
 }

@@ -7,6 +7,19 @@ fn later() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
+/// Time enough to come to a call that hangs.
+fn soon() -> Instant {
+    Instant::now() + Duration::from_millis(500)
+}
+
+/// The communicators in lines that begin with the word, in order.
+fn with(log: &[String], word: &str) -> Vec<usize> {
+    let number = |line: &String| line.strip_prefix(word)?.split(' ').next()?.parse().ok();
+    let mut comms: Vec<usize> = log.iter().filter_map(number).collect();
+    comms.sort();
+    comms
+}
+
 fn id() -> UniqueId {
     UniqueId::from_bytes([9; 128])
 }
@@ -60,9 +73,7 @@ fn ranks_of_one_process_connect_in_one_group_and_split_after_it() {
 fn ranks_of_several_processes_join_nonblocking_and_work_blocking() {
     let fake = Fake::take();
     let (world, comms) = pairs();
-    let local = [device(3), device(1)];
-    let job = Job { api: fake.api(), world: &world, comms: &comms, local: &local, deadline: later() };
-    let joined = job.join(id()).unwrap();
+    let joined = fake.job(&world, &comms, vec![device(3), device(1)], later()).join(id()).unwrap();
     assert_eq!(
         fake.log(),
         [
@@ -103,16 +114,15 @@ fn joining_ends_at_the_deadline_and_leaves_nothing() {
     let fake = Fake::take();
     fake.never_ready();
     let world = World::new(3).unwrap();
-    let local = [device(1), device(2)];
-    let deadline = Instant::now() + Duration::from_millis(30);
-    let job = Job { api: fake.api(), world: &world, comms: &[], local: &local, deadline };
-    let error = job.join(id()).err().unwrap();
-    assert_eq!(error, NcclError::Deadline { function: "ncclCommInitRankConfig", rank: 1, world: 3 });
-    assert_eq!(
-        error.to_string(),
-        "ncclCommInitRankConfig had not ended on rank 1 when the deadline passed: not all of the 3 ranks came"
+    let error = fake.job(&world, &[], vec![device(1), device(2)], soon()).join(id()).err().unwrap();
+    let NcclError::Deadline { function: "ncclCommInitRankConfig", rank: 1, world: 3, waited } = error else {
+        panic!("{error:?}")
+    };
+    let text = format!(
+        "ncclCommInitRankConfig had not ended on rank 1 after {waited:.1?}, when the deadline passed: not all of the 3 ranks came"
     );
-    assert_eq!(DeviceError::from(error), DeviceError::Deadline);
+    assert_eq!(error.to_string(), text);
+    assert_eq!(DeviceError::from(error), DeviceError::Late(text));
     let log = fake.log();
     assert_eq!(log[4..], ["start", "abort 1", "abort 2", "end", "free 1", "free 2", "start", "end"]);
 }
@@ -121,13 +131,12 @@ fn joining_ends_at_the_deadline_and_leaves_nothing() {
 #[test]
 fn a_failed_start_is_told_and_leaves_nothing() {
     let (world, comms) = pairs();
-    let local = devices(4);
     for together in [true, false] {
         for function in ["ncclCommInitRankConfig", "ncclCommSplit", "ncclGroupEnd"] {
             let fake = Fake::take();
-            let job = Job { api: fake.api(), world: &world, comms: &comms, local: &local, deadline: later() };
+            let job = fake.job(&world, &comms, devices(4), later());
             fake.fail(function, 4);
-            let error = if together { job.connect(id()) } else { job.join(id()) }.err().unwrap();
+            let error = if together { job.connect() } else { job.join(id()) }.err().unwrap();
             let NcclError::Call { function: named, rank, result: 4, text, last } = &error else {
                 panic!("{error:?}")
             };
@@ -137,29 +146,117 @@ fn a_failed_start_is_told_and_leaves_nothing() {
             );
             assert_eq!(*rank, (function != "ncclGroupEnd").then_some(0));
             let log = fake.log();
-            let with = |word: &str| -> Vec<usize> {
-                let mut comms: Vec<usize> = log
-                    .iter()
-                    .filter_map(|line| line.strip_prefix(word)?.split(' ').next()?.parse().ok())
-                    .collect();
-                comms.sort();
-                comms
-            };
-            let made = [with("init "), with("split ")].concat();
+            let made = [with(&log, "init "), with(&log, "split ")].concat();
             assert!(!made.is_empty());
-            assert_eq!((with("abort "), with("free ")), (made.clone(), made), "{log:#?}");
+            assert_eq!((with(&log, "abort "), with(&log, "free ")), (made.clone(), made), "{log:#?}");
         }
     }
+}
+
+/// The caller is told at the deadline, whatever call it is that does not come back, and nothing is ended under it. When it comes
+/// back, no more is made, and what was made is ended.
+#[test]
+fn a_call_that_hangs_is_left_alone_at_the_deadline() {
+    let (world, comms) = pairs();
+    for (together, function, named, rank) in [
+        (true, "ncclGetUniqueId", "ncclGetUniqueId", None),
+        (true, "ncclCommInitRankConfig", "ncclCommInitRankConfig", Some(0)),
+        (true, "ncclGroupEnd", "ncclCommInitRankConfig", None),
+        (true, "ncclCommSplit", "ncclCommSplit", Some(0)),
+        (false, "ncclCommInitRankConfig", "ncclCommInitRankConfig", Some(0)),
+        (false, "ncclCommSplit", "ncclCommSplit", Some(0)),
+    ] {
+        let fake = Fake::take();
+        fake.hang(function);
+        let job = fake.job(&world, &comms, devices(4), soon());
+        let device = Arc::downgrade(&job.local[0].1);
+        let error = if together { job.connect() } else { job.join(id()) }.err().unwrap();
+        let NcclError::Stuck { waited, .. } = error else { panic!("{error:?}") };
+        assert_eq!(error, NcclError::Stuck { function: named, rank, waited });
+        let on = rank.map(|rank| format!(" on rank {rank}")).unwrap_or_default();
+        let text = format!("{named}{on} had not come back after {waited:.1?}, when the deadline passed");
+        assert_eq!(error.to_string(), text);
+        assert_eq!(DeviceError::from(error), DeviceError::Late(text));
+        let before = fake.log();
+        assert!(!before.is_empty() && device.upgrade().is_some(), "{before:#?}");
+        for word in ["abort ", "destroy ", "free "] {
+            assert_eq!(with(&before, word), [0; 0], "{before:#?}");
+        }
+
+        fake.let_go();
+        fake.threads(detached::THREAD, 0);
+        let after = fake.log();
+        // The group that was under way went on to its end, and none began after it.
+        let made = |log: &[String]| [with(log, "init "), with(log, "split ")].concat();
+        let all = [made(&before), made(&after)].concat();
+        let groups = [("ncclGetUniqueId", 0), ("ncclCommSplit", 8)];
+        let want = groups.iter().find(|(name, _)| *name == function).map_or(4, |(_, count)| *count);
+        assert_eq!(all.len(), want, "{before:#?} {after:#?}");
+        assert_eq!((with(&after, "abort "), with(&after, "free ")), (all.clone(), all), "{after:#?}");
+        assert!(device.upgrade().is_none());
+    }
+}
+
+/// The last call comes back after the deadline, and well.
+#[test]
+fn a_connection_that_is_made_too_late_is_closed() {
+    let fake = Fake::take();
+    fake.hang("ncclCommInitRankConfig");
+    let error = fake.job(&World::new(2).unwrap(), &[], devices(2), soon()).connect().err().unwrap();
+    assert!(matches!(error, NcclError::Stuck { function: "ncclCommInitRankConfig", .. }), "{error}");
+    fake.log();
+    fake.let_go();
+    fake.threads(detached::THREAD, 0);
+    let log = fake.log();
+    assert_eq!(log[1..], ["end", "start", "destroy 1", "destroy 2", "end", "free 1", "free 2"]);
+    assert!(log[0].starts_with("init 2 "), "{log:#?}");
+}
+
+/// A program that ends when it is told of the deadline should not do so under NCCL.
+#[test]
+fn a_deadline_waits_for_what_is_being_taken_back() {
+    let fake = Fake::take();
+    fake.never_ready();
+    fake.hang("ncclCommAbort");
+    let world = World::new(3).unwrap();
+    let error = thread::scope(|scope| {
+        scope.spawn(|| {
+            fake.wait_for("abort 1");
+            thread::sleep(Duration::from_millis(50));
+            fake.let_go();
+        });
+        fake.job(&world, &[], vec![device(1), device(2)], soon()).join(id()).err().unwrap()
+    });
+    assert!(matches!(error, NcclError::Deadline { .. }), "{error}");
+    assert_eq!(with(&fake.log(), "free "), [1, 2]);
+}
+
+#[test]
+fn nothing_is_called_after_the_deadline() {
+    let fake = Fake::take();
+    let error = fake.job(&World::new(2).unwrap(), &[], devices(2), Instant::now()).connect().err().unwrap();
+    assert!(matches!(error, NcclError::Stuck { function: "ncclGetUniqueId", rank: None, .. }), "{error}");
+    fake.threads(detached::THREAD, 0);
+    assert_eq!(fake.log(), [""; 0]);
+}
+
+#[test]
+#[should_panic(expected = "of a device")]
+fn a_panic_on_the_thread_is_the_callers() {
+    let fake = Fake::take();
+    let error = detached::run(later(), |watch| {
+        watch.inside("ncclGetUniqueId", || -> Result<(), NcclError> { panic!("of a device") })
+    });
+    drop(fake);
+    panic!("it came to {error:?}");
 }
 
 #[test]
 fn an_error_that_shows_only_after_the_call_is_found() {
     let fake = Fake::take();
     let world = World::new(2).unwrap();
-    let local = [device(1)];
     fake.break_comm(1, 6);
-    let job = Job { api: fake.api(), world: &world, comms: &[], local: &local, deadline: later() };
-    let error = job.join(id()).err().unwrap();
+    let error = fake.job(&world, &[], vec![device(1)], later()).join(id()).err().unwrap();
     assert!(error.to_string().starts_with("ncclCommInitRankConfig on rank 1: another error"), "{error}");
 }
 

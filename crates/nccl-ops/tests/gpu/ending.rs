@@ -1,5 +1,6 @@
 //! Aborts of what hangs, and closes while something is still going on.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use squall_core::conformance::{Buffer, Op, Outcome, Rank, Ranks, Target};
@@ -67,58 +68,85 @@ fn sum(buffer: &Buffer) -> Op {
     Op::new("all_reduce").buffer("buffer", buffer.whole(DType::I32)).reduce(ReduceOp::Sum)
 }
 
-/// What hangs.
+/// What hangs on rank 0. On a new connection NCCL connects to the peer inside the call, on the host, and waits there; once that is
+/// done, the call returns and the stream waits.
 #[derive(Clone, Copy, Debug)]
 enum Hang {
-    /// A receive without a send.
-    Receive,
-    /// A collective that the other rank leaves out.
-    Collective,
+    /// A receive without a send, on a new connection.
+    ColdReceive,
+    /// A collective that the other rank leaves out, on a new connection.
+    ColdCollective,
+    /// A receive after one that was served.
+    WarmReceive,
+    /// A collective after one that both ranks called.
+    WarmCollective,
     /// The same, replayed from a capture.
     Replay,
+}
+
+impl Hang {
+    const ALL: [Hang; 5] =
+        [Hang::ColdReceive, Hang::ColdCollective, Hang::WarmReceive, Hang::WarmCollective, Hang::Replay];
+
+    fn is_cold(self) -> bool {
+        matches!(self, Hang::ColdReceive | Hang::ColdCollective)
+    }
+
+    /// What a rank calls. Rank 0 waits in its call while the other does not make its own.
+    fn op(self, rank: u32, buffer: &Buffer) -> Op {
+        let message = |name| Op::new(name).buffer("buffer", buffer.whole(DType::I32)).rank("peer", 1 - rank);
+        match (self, rank) {
+            (Hang::ColdReceive | Hang::WarmReceive, 0) => message("recv"),
+            (Hang::ColdReceive | Hang::WarmReceive, _) => message("send"),
+            _ => sum(buffer),
+        }
+    }
 }
 
 pub(crate) fn ten_aborts(target: &Target<'static>) -> Outcome {
     healthy(target, 2)?;
     let level = Level::now(2);
-    for round in 0..10 {
-        let hang = [Hang::Receive, Hang::Collective, Hang::Replay][round % 3];
+    for (round, hang) in Hang::ALL.into_iter().cycle().take(10).enumerate() {
+        // When the abort began.
+        let start = OnceLock::new();
         let job = Ranks::connect(target, world(2))?;
-        let aborted = job.run(|rank| aborted(rank, hang)).map(|_| ()).and_then(|()| healthy(target, 2));
-        aborted.map_err(|error| format!("round {round}, {hang:?}: {error}"))?;
+        let ended = job.run(|rank| aborted(rank, hang, &start)).map(|_| ()).and_then(|()| healthy(target, 2));
+        ended.map_err(|error| format!("round {round}, {hang:?}: {error}"))?;
     }
     level.reached()
 }
 
-/// Rank 0 waits for the other in vain until a deadline, aborts, and is released. The buffer is to be held until both have left.
-fn aborted(rank: &mut Rank<'_>, hang: Hang) -> Result<Buffer, String> {
+/// Rank 0 waits for the other in vain, which aborts after a while; both are released. The buffer is to be held until both have left.
+fn aborted(rank: &mut Rank<'_>, hang: Hang, start: &OnceLock<Instant>) -> Result<Buffer, String> {
     let buffer = rank.upload(&vec![0; 4 << 20])?;
-    let recv = Op::new("recv").buffer("buffer", buffer.whole(DType::I32)).rank("peer", 1 - rank.rank);
-    let op = if matches!(hang, Hang::Receive) { recv } else { sum(&buffer) };
-    let mut work = rank.prepare(&[op])?;
-    let mut replay = None;
-    if matches!(hang, Hang::Replay) {
-        // NCCL connects in the first collective, which must not be captured.
+    let mut work = rank.prepare(&[hang.op(rank.rank, &buffer)])?;
+    if !hang.is_cold() {
         text(rank.run(&mut *work))?;
-        replay = Some(capture(rank, &mut *work)?);
     }
+    let mut replay = match hang {
+        Hang::Replay => Some(capture(rank, &mut *work)?),
+        _ => None,
+    };
     if rank.rank == 0 {
         let hanging = replay.as_mut().unwrap_or(&mut work);
-        text(hanging.enqueue(&mut *rank.stream))?;
-        expect("waiting", rank.stream.wait(Some(soon(200))), Err(DeviceError::Deadline))?;
-        let start = Instant::now();
+        match hanging.enqueue(&mut *rank.stream) {
+            Err(DeviceError::Aborted) if hang.is_cold() => {}
+            enqueued => text(enqueued)?,
+        }
+        // If the call did not wait, the stream does.
+        expect("the wait", rank.stream.wait(Some(soon(20_000))), Ok(()))?;
+        let start = start.get().ok_or("rank 0 did not hang")?;
+        if start.elapsed() > RELEASE {
+            return Err(format!("rank 0 was released {:?} after the abort began", start.elapsed()));
+        }
+    } else {
+        std::thread::sleep(Duration::from_millis(300));
+        let start = start.get_or_init(Instant::now);
         rank.abort().abort();
         if start.elapsed() > Duration::from_millis(100) {
             return Err(format!("the abort took {:?}", start.elapsed()));
         }
-        expect("the wait after the abort", rank.stream.wait(Some(start + RELEASE)), Ok(()))?;
-    } else {
-        let until = Instant::now() + Duration::from_secs(20);
-        while !rank.abort().is_aborted() && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        // The harness's own flag, seen here, is set before the library is told.
-        std::thread::sleep(Duration::from_millis(50));
+        expect("the wait after the abort", rank.stream.wait(Some(*start + RELEASE)), Ok(()))?;
     }
     expect("a later call", work.enqueue(&mut *rank.stream), Err(DeviceError::Aborted))?;
     Ok(buffer)

@@ -88,8 +88,9 @@ fn of_group(error: &GroupError) -> u8 {
     match error {
         GroupError::Refused(_) => 2,
         GroupError::TimedOut { .. } | GroupError::Bind { error: DeviceError::Deadline, .. } => 3,
+        GroupError::Connect { error: DeviceError::Deadline | DeviceError::Late(_), .. } => 3,
         // A library that cannot connect, a thread that cannot be had.
-        GroupError::Devices(_) => 4,
+        GroupError::Devices(_) | GroupError::Connect { .. } => 4,
         GroupError::Bind { error: DeviceError::OutOfMemory { .. } | DeviceError::Unsupported(_), .. } => 4,
         GroupError::Transfer { error: DeviceError::OutOfMemory { .. }, .. } => 4,
         GroupError::Interrupted { .. } => 130,
@@ -126,6 +127,7 @@ mod tests {
     #[test]
     fn every_kind_of_end_has_its_status() {
         let bind = |error| GroupError::Bind { rank: 0, device: "host:0".into(), task: None, error };
+        let connect = |error| GroupError::Connect { library: "nccl", error };
         let memory = DeviceError::OutOfMemory { device: "host:0".into(), bytes: 1, message: String::new() };
         let late = GroupError::TimedOut {
             during: Moment::Step(0),
@@ -148,6 +150,8 @@ mod tests {
             (bind(DeviceError::Deadline).into(), 3),
             (bind(DeviceError::Failed(String::new())).into(), 1),
             (GroupError::Devices(String::new()).into(), 4),
+            (connect(DeviceError::Late("joining took too long".into())).into(), 3),
+            (connect(DeviceError::Unsupported("no library".into())).into(), 4),
             (late.into(), 3),
             (failed.into(), 1),
             (GroupError::Interrupted { during: Moment::Setup, report: Box::default() }.into(), 130),
