@@ -85,11 +85,11 @@ pub enum DeviceError {
     #[error("{0}")]
     Late(String),
     /// The device's memory does not suffice.
-    #[error("out of memory: {bytes} bytes on {device}: {message}")]
+    #[error("out of memory{} on {device}: {message}", asked(*bytes))]
     OutOfMemory {
         /// The device.
         device: String,
-        /// What was asked for.
+        /// What was asked for; 0 where a call needed memory of its own.
         bytes: u64,
         /// The backend's words.
         message: String,
@@ -108,6 +108,10 @@ pub enum DeviceError {
     /// It failed; the backend's or the kernel's words.
     #[error("{0}")]
     Failed(String),
+}
+
+fn asked(bytes: u64) -> String {
+    if bytes == 0 { String::new() } else { format!(": {bytes} bytes") }
 }
 
 /// A kind of device that this build can use. Registered with [`crate::register_backend!`].

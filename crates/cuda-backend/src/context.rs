@@ -1,8 +1,7 @@
 //! One GPU of this process: its primary context, and what all streams and kernels on it share.
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_char, c_void};
-use std::sync::atomic::AtomicU64;
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
@@ -12,6 +11,7 @@ use crate::compile::{self, Arch, CompileError};
 use crate::driver::{self, Driver};
 use crate::kernel::{LAUNCHED, Specialised};
 use crate::position::Reader;
+use crate::words::FreeWords;
 
 /// A GPU. Made when it is first used and kept for the life of the process, as its primary context is: other libraries in the
 /// process use the same one.
@@ -25,10 +25,7 @@ pub(crate) struct Context {
     utility: Mutex<sys::CUstream>,
     /// Kernels that were loaded, by their whole text.
     functions: Mutex<BTreeMap<String, Function>>,
-    /// Words of the host's memory that are free to use.
-    words: Mutex<Vec<&'static AtomicU64>>,
-    /// Addresses of words of the GPU's own memory that are free to use.
-    device_words: Mutex<Vec<u64>>,
+    pub(crate) words: FreeWords,
     reader: Mutex<Option<Arc<Reader>>>,
 }
 
@@ -42,10 +39,6 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 // SAFETY: as above; a function's handle is only ever launched.
 unsafe impl Send for Function {}
-
-/// Bytes of a page of words, and of a word's place on it: a cache line, since the GPU writes one while a thread polls it.
-const PAGE: usize = 4096;
-const LINE: usize = 64;
 
 impl Context {
     /// The GPU with that number, current to the calling thread.
@@ -67,7 +60,8 @@ impl Context {
             let text = format!("there is no cuda:{ordinal}; {} CUDA devices are visible", driver.devices());
             return Err(DeviceError::Unsupported(text));
         }
-        let failed = |call: &str, result| driver::text(call, result).map_err(DeviceError::Failed);
+        let id = format!("cuda:{ordinal}");
+        let failed = |call: &str, result| driver::check(&id, call, result);
         let (mut device, mut raw, mut utility) = (0, std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: the driver is initialised and has this device; the places are written.
         unsafe {
@@ -77,7 +71,7 @@ impl Context {
             let non_blocking = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
             failed("cuStreamCreate", sys::cuStreamCreate(&mut utility, non_blocking))?;
         }
-        let attribute = |attribute| attribute_of(device, attribute);
+        let attribute = |attribute| attribute_of(&id, device, attribute);
         if attribute(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)? == 0 {
             let text = format!(
                 "cuda:{ordinal} cannot write memory in stream order (64-bit stream memory operations)"
@@ -91,14 +85,13 @@ impl Context {
         let processors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let each = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?;
         Ok(Context {
-            id: format!("cuda:{ordinal}"),
+            id,
             raw,
             arch,
             resident_threads: (processors.max(1) as u32).saturating_mul(each.max(1) as u32),
             utility: Mutex::new(utility),
             functions: Mutex::default(),
-            words: Mutex::default(),
-            device_words: Mutex::default(),
+            words: FreeWords::default(),
             reader: Mutex::default(),
         })
     }
@@ -116,16 +109,7 @@ impl Context {
 
     /// A result of the driver as an error, with the driver's words.
     pub(crate) fn check(&self, call: &str, result: CUresult) -> Result<(), DeviceError> {
-        if result == CUresult::CUDA_SUCCESS {
-            return Ok(());
-        }
-        driver::text(call, result).map_err(|message| {
-            let device = self.id.clone();
-            match result {
-                lost if driver::is_lost(lost) => DeviceError::Lost { device, message },
-                _ => DeviceError::Failed(format!("{device}: {message}")),
-            }
-        })
+        driver::check(&self.id, call, result)
     }
 
     /// As [`Context::check`], for calls that allocate.
@@ -198,36 +182,6 @@ impl Context {
         Ok(Function(function))
     }
 
-    /// A word that the GPU and the host both see, holding 0.
-    pub(crate) fn word(self: &Arc<Context>) -> Result<Word, DeviceError> {
-        let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
-        if words.is_empty() {
-            let page = self.pinned(PAGE)?;
-            for at in (0..PAGE).step_by(LINE) {
-                // SAFETY: the page is never freed; the place lies in it and is aligned.
-                words.push(unsafe { &*page.add(at).cast::<AtomicU64>() });
-            }
-        }
-        let place = words.pop().ok_or_else(|| DeviceError::Failed("a page without words".to_string()))?;
-        place.store(0, std::sync::atomic::Ordering::Relaxed);
-        Ok(Word { context: self.clone(), place })
-    }
-
-    /// A word of the GPU's own memory.
-    pub(crate) fn device_word(self: &Arc<Context>) -> Result<DeviceWord, DeviceError> {
-        let mut words = self.device_words.lock().unwrap_or_else(PoisonError::into_inner);
-        if words.is_empty() {
-            self.make_current()?;
-            let mut page = 0;
-            // SAFETY: the context is current; `page` is written, and never freed.
-            let result = unsafe { sys::cuMemAlloc_v2(&mut page, PAGE) };
-            self.check_memory("cuMemAlloc", PAGE as u64, result)?;
-            words.extend((0..PAGE).step_by(LINE).map(|at| page + at as u64));
-        }
-        let address = words.pop().ok_or_else(|| DeviceError::Failed("a page without words".to_string()))?;
-        Ok(DeviceWord { context: self.clone(), address })
-    }
-
     /// Who reads words of the GPU's memory.
     pub(crate) fn reader(self: &Arc<Context>) -> Result<Arc<Reader>, DeviceError> {
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
@@ -251,97 +205,15 @@ impl Context {
     }
 }
 
-/// A word that the GPU and the host both see. Its place is used again after it is dropped.
-pub(crate) struct Word {
-    context: Arc<Context>,
-    place: &'static AtomicU64,
-}
-
-impl Word {
-    /// The word, as the host sees it.
-    pub(crate) fn get(&self) -> &AtomicU64 {
-        self.place
-    }
-
-    /// Its address, for both: the host's addresses are the GPU's too (unified addressing).
-    pub(crate) fn address(&self) -> u64 {
-        std::ptr::from_ref(self.place) as u64
-    }
-}
-
-impl Drop for Word {
-    fn drop(&mut self) {
-        self.context.words.lock().unwrap_or_else(PoisonError::into_inner).push(self.place);
-    }
-}
-
-/// A word of the GPU's own memory. Its place is used again after it is dropped.
-pub(crate) struct DeviceWord {
-    context: Arc<Context>,
-    address: u64,
-}
-
-impl DeviceWord {
-    pub(crate) fn address(&self) -> u64 {
-        self.address
-    }
-}
-
-impl Drop for DeviceWord {
-    fn drop(&mut self) {
-        self.context.device_words.lock().unwrap_or_else(PoisonError::into_inner).push(self.address);
-    }
-}
-
-fn attribute_of(device: sys::CUdevice, attribute: Attribute) -> Result<i32, DeviceError> {
+/// A property of a device, which is called `id` in messages.
+pub(crate) fn attribute_of(
+    id: &str,
+    device: sys::CUdevice,
+    attribute: Attribute,
+) -> Result<i32, DeviceError> {
     let mut value = 0;
     // SAFETY: the driver is initialised and has the device; `value` is written.
     let result = unsafe { sys::cuDeviceGetAttribute(&mut value, attribute, device) };
-    driver::text("cuDeviceGetAttribute", result).map_err(DeviceError::Failed)?;
+    driver::check(id, "cuDeviceGetAttribute", result)?;
     Ok(value)
-}
-
-/// What a device is, in a line: `cuda:0 NVIDIA H200, compute capability 9.0, 143771 MiB, bus 0000:19:00.0, GPU-…`.
-pub(crate) fn describe(ordinal: u32) -> Result<String, DeviceError> {
-    Driver::get()?;
-    let failed = |call: &str, result| driver::text(call, result).map_err(DeviceError::Failed);
-    let (mut device, mut bytes, mut uuid) = (0, 0, sys::CUuuid { bytes: [0; 16] });
-    let (mut name, mut bus): ([c_char; 256], [c_char; 32]) = ([0; 256], [0; 32]);
-    // SAFETY: the driver is initialised; each call writes no more than the place given, ending strings with zero.
-    unsafe {
-        failed("cuDeviceGet", sys::cuDeviceGet(&mut device, ordinal as i32))?;
-        failed("cuDeviceGetName", sys::cuDeviceGetName(name.as_mut_ptr(), 256, device))?;
-        failed("cuDeviceGetPCIBusId", sys::cuDeviceGetPCIBusId(bus.as_mut_ptr(), 32, device))?;
-        failed("cuDeviceGetUuid", sys::cuDeviceGetUuid_v2(&mut uuid, device))?;
-        failed("cuDeviceTotalMem", sys::cuDeviceTotalMem_v2(&mut bytes, device))?;
-    }
-    let text = |chars: &[c_char]| {
-        // SAFETY: the driver ended the string within the array.
-        unsafe { CStr::from_ptr(chars.as_ptr()) }.to_string_lossy().into_owned()
-    };
-    let (major, minor) = (
-        attribute_of(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-        attribute_of(device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
-    );
-    let uuid: Vec<String> = uuid.bytes.iter().map(|byte| format!("{:02x}", *byte as u8)).collect();
-    let [a, b, c, d, e] =
-        [&uuid[..4], &uuid[4..6], &uuid[6..8], &uuid[8..10], &uuid[10..]].map(|part| part.concat());
-    Ok(format!(
-        "cuda:{ordinal} {}, compute capability {major}.{minor}, {} MiB, bus {}, GPU-{a}-{b}-{c}-{d}-{e}",
-        text(&name),
-        bytes >> 20,
-        text(&bus)
-    ))
-}
-
-/// Bytes of a GPU's memory that are free, and that there are, of all processes on it.
-///
-/// # Errors
-/// Without a driver or without that device.
-pub fn memory(ordinal: u32) -> Result<(u64, u64), DeviceError> {
-    let context = Context::get(ordinal)?;
-    let (mut free, mut total) = (0, 0);
-    // SAFETY: the context is current; both places are written.
-    context.check("cuMemGetInfo", unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) })?;
-    Ok((free as u64, total as u64))
 }

@@ -7,8 +7,9 @@ use squall_core::{
 };
 
 use crate::compile::Nvrtc;
-use crate::context::{Context, describe};
+use crate::context::Context;
 use crate::driver::Driver;
+use crate::info::describe;
 use crate::kernel::Kernel;
 use crate::memory::{DeviceMemory, PinnedMemory};
 use crate::stream::CudaStream;

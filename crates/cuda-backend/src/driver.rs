@@ -138,8 +138,20 @@ pub(crate) fn text(call: &str, result: CUresult) -> Result<(), String> {
     Err(format!("{call}: {name}: {meaning}"))
 }
 
+/// A result of the driver as an error of a device, with the driver's own words.
+pub(crate) fn check(device: &str, call: &str, result: CUresult) -> Result<(), DeviceError> {
+    text(call, result).map_err(|message| {
+        let device = device.to_string();
+        match result {
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY => DeviceError::OutOfMemory { device, bytes: 0, message },
+            lost if is_lost(lost) => DeviceError::Lost { device, message },
+            _ => DeviceError::Failed(format!("{device}: {message}")),
+        }
+    })
+}
+
 /// Whether the device cannot be used by this process any more after such a result: every later call gives it again.
-pub(crate) fn is_lost(result: CUresult) -> bool {
+fn is_lost(result: CUresult) -> bool {
     matches!(
         result,
         CUresult::CUDA_ERROR_ILLEGAL_ADDRESS

@@ -20,10 +20,12 @@ mod context;
 mod device;
 mod driver;
 mod graph;
+mod info;
 pub mod kernel;
 mod memory;
 mod position;
 mod stream;
+mod words;
 
-pub use context::memory as memory_of;
 pub use device::{CUDA, Cuda};
+pub use info::memory as memory_of;

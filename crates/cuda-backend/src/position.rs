@@ -17,7 +17,8 @@ use cudarc::driver::sys::{self, CUresult};
 use squall_core::device::Position;
 use squall_core::{DeviceError, Progress};
 
-use crate::context::{Context, DeviceWord};
+use crate::context::Context;
+use crate::words::{DeviceWord, Word};
 
 /// What a kernel tells when it begins; when it ends, it tells one task more.
 pub(crate) struct Telling {
@@ -52,7 +53,7 @@ pub(crate) struct Told {
 impl Told {
     /// The position of a new stream. The word is to be set to 0 before anything is told.
     pub(crate) fn new(context: &Arc<Context>) -> Result<Told, DeviceError> {
-        let (word, reader) = (context.device_word()?, context.reader()?);
+        let (word, reader) = (DeviceWord::new(context)?, context.reader()?);
         Ok(Told { word, reader, read: AtomicU64::new(0), passed: AtomicU64::new(0) })
     }
 
@@ -117,7 +118,7 @@ impl Reader {
         let non_blocking = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the context is current; `stream` is written.
         context.check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut stream, non_blocking) })?;
-        let (stream, place, context) = (Handle(stream), context.word()?, context.clone());
+        let (stream, place, context) = (Handle(stream), Word::new(context)?, context.clone());
         let serve = move || {
             let stream = stream;
             let current = context.make_current().is_ok();

@@ -11,9 +11,10 @@ use squall_core::device::Position;
 use squall_core::wait;
 use squall_core::{Capture, DeviceError, DevicePtr, Progress, RawHandle, Stream, Work};
 
-use crate::context::{Context, Word};
+use crate::context::Context;
 use crate::graph::Graph;
 use crate::position::{How, Telling, Told};
+use crate::words::Word;
 
 /// A stream that waits for no other stream of its GPU.
 ///
@@ -66,7 +67,8 @@ impl CudaStream {
     /// A new stream. Its GPU is current to the calling thread from here on.
     pub(crate) fn new(context: &Arc<Context>) -> Result<CudaStream, DeviceError> {
         context.make_current()?;
-        let (position, ticket, ended) = (Arc::new(Told::new(context)?), context.word()?, context.word()?);
+        let (position, ticket, ended) =
+            (Arc::new(Told::new(context)?), Word::new(context)?, Word::new(context)?);
         let mut raw = std::ptr::null_mut();
         let non_blocking = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the context is current; `raw` is written.

@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 use cudarc::driver::sys;
 use squall_core::{Arg, BoundRange, DeviceError, Grid, KernelDef, Memory as _, Stream, Work};
 
-use crate::context::{Context, Function, Word};
+use crate::context::{Context, Function};
 use crate::kernel::Specialised;
 use crate::kernel::arguments::Arguments;
 use crate::memory::DeviceMemory;
 use crate::stream::CudaStream;
+use crate::words::Word;
 
 /// A kernel task on a GPU.
 pub(crate) struct Kernel {
@@ -38,7 +39,7 @@ impl Kernel {
         let source = kernel.cuda.ok_or_else(absent)?;
         let specialised = Specialised::new(kernel, args, block.iter().product()).ok_or_else(absent)?;
         let function = context.function(specialised)?;
-        let failure = context.word()?;
+        let failure = Word::new(context)?;
         let scratch = match source.scratch {
             0 => None,
             bytes => Some(DeviceMemory::new(context, bytes.into())?),
