@@ -103,6 +103,9 @@ impl Backend for Kind {
         let host = registry().open("host", index)?;
         Ok(Arc::new(Disturbed { host, id: format!("cuda:{index}"), index, fault: self.fault }))
     }
+    fn in_use(&self) -> Vec<String> {
+        vec!["stand-in 1.0 in nowhere".to_string(), "warning: it is a stand-in".to_string()]
+    }
     fn findings(&self) -> Vec<String> {
         Vec::new()
     }

@@ -129,6 +129,10 @@ pub trait Backend: Sync {
     fn repeats(&self) -> bool;
     /// Opens a device.
     fn open(&self, index: u32) -> Result<Arc<dyn Device>, DeviceError>;
+    /// What of the backend's libraries this process has opened: files and versions, a line each. Opens nothing.
+    fn in_use(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// What a device is, in a line that begins with its name, for listings. Asked of devices that [`Backend::count`] counts.
     fn describe(&self, index: u32) -> Result<String, DeviceError> {
         Ok(format!("{}:{index}", self.kind()))

@@ -160,6 +160,11 @@ pub trait Library: Sync {
     /// Comes back by `cx.deadline`, but for moments to take back what it made, whatever a peer or a driver does: what does
     /// not return is left to a thread of its own, with what it uses, and the error says what that is.
     fn connect(&self, cx: &Connect<'_>) -> Result<Vec<Session>, DeviceError>;
+    /// What of the library this process has opened: files and versions, a line each, and lines that begin with `warning:`. Opens
+    /// nothing.
+    fn in_use(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// What was found on this machine, and what is missing: lines as of [`Backend::findings`](crate::Backend::findings).
     fn findings(&self) -> Vec<String> {
         Vec::new()

@@ -52,6 +52,11 @@ impl Backend for Cuda {
         describe(index)
     }
 
+    fn in_use(&self) -> Vec<String> {
+        let (driver, nvrtc) = (Driver::opened().map(Driver::found), Nvrtc::opened().map(Nvrtc::found));
+        driver.into_iter().chain(nvrtc).collect()
+    }
+
     fn findings(&self) -> Vec<String> {
         let mut findings = match Driver::get() {
             Ok(driver) => vec![driver.found()],

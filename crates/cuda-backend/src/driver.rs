@@ -31,10 +31,16 @@ pub(crate) struct Driver {
     devices: u32,
 }
 
+static DRIVER: OnceLock<Result<Driver, String>> = OnceLock::new();
+
 impl Driver {
+    /// The driver, if it was opened.
+    pub(crate) fn opened() -> Option<&'static Driver> {
+        DRIVER.get()?.as_ref().ok()
+    }
+
     /// The driver, initialised; why there is none, otherwise.
     pub(crate) fn get() -> Result<&'static Driver, DeviceError> {
-        static DRIVER: OnceLock<Result<Driver, String>> = OnceLock::new();
         let driver = DRIVER.get_or_init(Driver::open);
         driver.as_ref().map_err(|text| DeviceError::Unsupported(text.clone()))
     }

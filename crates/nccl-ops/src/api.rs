@@ -170,11 +170,17 @@ pub(crate) struct Api {
     pub(crate) functions: Functions,
 }
 
+static OPENED: Mutex<Option<&'static Api>> = Mutex::new(None);
+
 impl Api {
+    /// What was opened before.
+    pub(crate) fn opened() -> Option<&'static Api> {
+        *OPENED.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Opens NCCL, or gives what was opened before. What is missing is looked for again at every call.
     pub(crate) fn get() -> Result<&'static Api, NcclError> {
-        static API: Mutex<Option<&'static Api>> = Mutex::new(None);
-        let mut api = API.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut api = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(api) = *api {
             return Ok(api);
         }

@@ -8,7 +8,7 @@ use crate::api::{Api, VARIABLE, WANTED};
 /// library that is used, and no other.
 pub fn findings() -> Vec<String> {
     let (mut lines, chosen) = match Api::get() {
-        Ok(api) => (vec![format!("NCCL {} in {}", api.version, api.path.display())], Some(api.path.clone())),
+        Ok(api) => (vec![found(api)], Some(api.path.clone())),
         Err(error) => (error.to_string().lines().map(str::to_string).collect(), error.file().cloned()),
     };
     // Where none was chosen, all that there are were tried, and stand in the error.
@@ -17,6 +17,17 @@ pub fn findings() -> Vec<String> {
     }
     lines.extend(copies(&squall_dylib::mapped("libnccl.so")));
     lines
+}
+
+/// The file that this process uses, and a warning if it holds another copy; nothing before it was opened.
+pub(crate) fn in_use() -> Vec<String> {
+    let used = Api::opened().map(found);
+    let warning = used.is_some().then(|| copies(&squall_dylib::mapped("libnccl.so"))).flatten();
+    used.into_iter().chain(warning).collect()
+}
+
+fn found(api: &Api) -> String {
+    format!("NCCL {} in {}", api.version, api.path.display())
 }
 
 /// Copies that were not chosen: the first that was found is used, not the newest.

@@ -32,6 +32,10 @@ impl Library for NcclLibrary {
         Ok(connect(Api::get()?, cx)?.into_sessions())
     }
 
+    fn in_use(&self) -> Vec<String> {
+        crate::findings::in_use()
+    }
+
     fn findings(&self) -> Vec<String> {
         crate::findings::findings()
     }

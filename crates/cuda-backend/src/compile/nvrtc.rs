@@ -79,11 +79,17 @@ impl Target {
     }
 }
 
+static NVRTC: OnceLock<Result<Nvrtc, CompileError>> = OnceLock::new();
+
 impl Nvrtc {
     /// The process's compiler; what was tried, when there is none.
     pub fn get() -> Result<&'static Nvrtc, CompileError> {
-        static NVRTC: OnceLock<Result<Nvrtc, CompileError>> = OnceLock::new();
         NVRTC.get_or_init(Nvrtc::open).as_ref().map_err(Clone::clone)
+    }
+
+    /// The compiler, if it was opened.
+    pub(crate) fn opened() -> Option<&'static Nvrtc> {
+        NVRTC.get()?.as_ref().ok()
     }
 
     fn open() -> Result<Nvrtc, CompileError> {

@@ -40,7 +40,7 @@ pub struct Request<'a> {
 
 /// What a run tells while it goes on. All calls come from the thread that called [`run`].
 pub trait Watcher {
-    /// The devices were chosen; something the user should know of the choice.
+    /// Something the user should know of the devices that were chosen, or of the libraries that serve them.
     fn note(&mut self, note: &str);
     /// The ranks are bound and about to run so many steps. `interrupt` stops them, and tells how far they are. A comparison
     /// calls it for the ranks of each side.
@@ -122,6 +122,10 @@ fn to_the_end(
         .init_timeout(pipeline.init_timeout.value)
         .capture(pipeline.cuda_graph.value && opened.iter().all(|device| device.captures()));
     let mut group = PlanGroup::new(registry, verified, &opened, options)?;
+    let libraries = libraries(registry, chosen.kind);
+    for warning in libraries.iter().filter_map(|line| line.strip_prefix("warning: ")) {
+        watcher.note(warning);
+    }
     fill(&job, request.folder, watcher, &mut group)?;
 
     let steps = request.steps.unwrap_or(pipeline.steps.value);
@@ -145,10 +149,18 @@ fn to_the_end(
         pipeline: manifest.name().to_string(),
         world: job.world.size(),
         devices: chosen.names(),
+        libraries,
         steps,
         elapsed_s: elapsed.as_secs_f64(),
         step_us: StepTimes::of(group.step_times()),
         watched: readings,
         outputs: outputs.write(&mut group)?,
     })
+}
+
+/// What this process has opened for devices of a kind.
+fn libraries(registry: &Registry, kind: &str) -> Vec<String> {
+    let backend = registry.backend(kind).into_iter().flat_map(|backend| backend.in_use());
+    let libraries = registry.libraries().filter(|library| library.device() == kind);
+    backend.chain(libraries.flat_map(|library| library.in_use())).collect()
 }

@@ -15,6 +15,9 @@ pub struct Summary {
     pub world: u32,
     /// Their devices, by rank.
     pub devices: Vec<String>,
+    /// The libraries that the run opened for its devices: what each is, its version and its file. None on the host.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub libraries: Vec<String>,
     /// Steps run.
     pub steps: u64,
     /// From the first step's start to the last task's end.
