@@ -5,6 +5,7 @@
 //! - [`descriptors`]: every kernel's and every op's example, on every world.
 //! - [`examples`]: every example in `examples/`, with its result worked out a second time.
 //! - [`field_cases`]: what went wrong elsewhere, with the values that are right.
+//! - [`gpu_run`]: the script that runs tests and benchmarks on GPUs, with stand-ins for them.
 //! - [`observed`]: a plan group whose tasks are looked at, one by one.
 //! - [`pipelines`]: kernels and collectives in a row, on worlds of one to seven ranks.
 //!
@@ -18,5 +19,6 @@ mod descriptors;
 mod disturbed;
 mod examples;
 mod field_cases;
+mod gpu_run;
 mod observed;
 mod pipelines;
