@@ -60,6 +60,25 @@ fn every_kind_of_parameter_compiles_for_every_dtype_and_architecture() {
     }
 }
 
+/// The names of parameters are the author's alone, and what the prelude offers need not be used.
+#[test]
+fn a_parameter_may_have_any_name() {
+    static NAMED: KernelDef = KernelDef {
+        name: "named",
+        params: &[
+            ParamDef::read("launch", Type::In(DType::ALL), ""),
+            ParamDef::scalar("new", Type::Same("launch"), ""),
+            ParamDef::size("class", Presence::Required, ""),
+        ],
+        cuda: Some(CudaSource::new(
+            "__device__ void named(squall::Buffer<launch_t>, squall::Scalar<new_t>, u64, const squall::Launch &) {}",
+            "named",
+        )),
+        ..KernelDef::EMPTY
+    };
+    compile(&specialised(&NAMED, DType::F32), Arch(9, 0)).unwrap();
+}
+
 #[test]
 fn an_error_of_the_source_is_told_with_its_place() {
     static BROKEN: KernelDef = KernelDef {
@@ -74,4 +93,5 @@ fn an_error_of_the_source_is_told_with_its_place() {
     let CompileError::Failed { kernel, log, .. } = &error else { panic!("{error}") };
     assert_eq!(kernel, "broken");
     assert!(log.contains("broken.cu(2)") && log.contains("missing"), "{log}");
+    assert!(!log.contains("warning"), "nothing of the prelude's: {log}");
 }

@@ -24,11 +24,22 @@ fn prefixes_in(variable: impl Fn(&str) -> Option<OsString>, home: Option<PathBuf
     prefixes
 }
 
-/// The prefixes of an executable: of its name, which an environment may own, and of the file that it stands for.
+/// The prefixes of an executable: of its name, which an environment may own, and of the file that it stands for. A shim of pyenv is a
+/// script that starts one of the versions beside it, which only running it would tell: all of them are prefixes.
 fn beside(python: &Path) -> Vec<PathBuf> {
     let real = python.canonicalize().ok();
     let prefix = |file: &Path| Some(file.parent()?.parent()?.to_path_buf());
-    [Some(python), real.as_deref()].into_iter().flatten().filter_map(prefix).collect()
+    let mut found: Vec<PathBuf> =
+        [Some(python), real.as_deref()].into_iter().flatten().filter_map(prefix).collect();
+    if let Some(shims) = python.parent().filter(|folder| folder.ends_with("shims"))
+        && let Some(root) = shims.parent()
+    {
+        let versions = std::fs::read_dir(root.join("versions")).into_iter().flatten().flatten();
+        let mut versions: Vec<PathBuf> = versions.map(|entry| entry.path()).collect();
+        versions.sort_by(|a, b| b.cmp(a));
+        found.extend(versions);
+    }
+    found
 }
 
 /// The folders for packages below these prefixes that exist, each once.
@@ -87,6 +98,18 @@ mod tests {
             "python3/dist-packages",
         ];
         assert_eq!(found, want.map(|folder| lib.join(folder)));
+    }
+
+    #[test]
+    fn a_shim_stands_for_all_versions_beside_it() {
+        let root = tempfile::tempdir().unwrap();
+        for folder in ["shims", "versions/3.11.7", "versions/3.12.1"] {
+            std::fs::create_dir_all(root.path().join(folder)).unwrap();
+        }
+        std::fs::write(root.path().join("shims/python3"), "#!/bin/sh").unwrap();
+        let found = beside(&root.path().join("shims/python3"));
+        let versions = ["3.12.1", "3.11.7"].map(|version| root.path().join("versions").join(version));
+        assert!(found.ends_with(&versions), "{found:?}");
     }
 
     #[cfg(unix)]

@@ -42,7 +42,8 @@ impl std::fmt::Display for Arch {
 
 /// What every kernel is compiled with. Machine code rather than PTX: a driver older than the compiler takes the one and refuses
 /// the other. No contraction of a product and a sum: see `kernel`.
-const OPTIONS: [&str; 3] = ["--std=c++17", "--fmad=false", "-default-device"];
+/// That a helper of the prelude is not used is no fault of a kernel.
+const OPTIONS: [&str; 4] = ["--std=c++17", "--fmad=false", "-default-device", "-diag-suppress=177"];
 
 /// Compiles for a GPU's architecture, without any cache: the tests' way to see that a kernel compiles.
 pub fn compile(source: &Specialised, gpu: Arch) -> Result<Vec<u8>, CompileError> {

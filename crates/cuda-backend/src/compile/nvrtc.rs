@@ -55,7 +55,12 @@ const WANTED: Wanted = Wanted {
 };
 
 /// The same for a driver of CUDA 12, which need not take machine code of CUDA 13's compiler.
-const WANTED_12: Wanted = Wanted { names: &["libnvrtc.so.12", "libnvrtc.so.13", "libnvrtc.so"], ..WANTED };
+const WANTED_12: Wanted = Wanted {
+    names: &["libnvrtc.so.12", "libnvrtc.so.13", "libnvrtc.so"],
+    wheels: &["nvidia/cuda_nvrtc/lib", "nvidia/cu13/lib"],
+    install: "NVRTC of CUDA 12: `pip install nvidia-cuda-nvrtc-cu12`, or the system's package of it",
+    ..WANTED
+};
 
 /// What a kernel is compiled to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,8 +141,8 @@ impl Nvrtc {
         Target::best(gpu, &self.arches).ok_or_else(|| {
             let (major, minor) = self.version;
             CompileError::Missing(format!(
-                "NVRTC {major}.{minor} in {} compiles for {} and newer, and this GPU is {gpu}: install an older NVRTC, as with \
-                 `pip install nvidia-cuda-nvrtc-cu12`",
+                "NVRTC {major}.{minor} in {} compiles for {} and newer, and this GPU is {gpu}: set SQUALL_NVRTC to the file of an \
+                 older NVRTC, such as `pip install nvidia-cuda-nvrtc-cu12` brings",
                 self.path.display(),
                 oldest()
             ))

@@ -13,10 +13,10 @@
 //! | word, rank `x` | `u32 x`: the word's index, the rank |
 //! | flag `x` | `bool x` |
 //! | list `x` | `squall::List x`: `x.len`, `x[i]`; at most 16 numbers |
-//! | – | `squall::Launch launch` |
+//! | – | `const squall::Launch &launch` |
 //!
 //! `x_t` is the dtype of the argument `x`, one of `f16 bf16 f32 f64 i8 u8 i32 u32 i64 u64`: a kernel is compiled once for each
-//! combination of dtypes that it is used with. `f16` and `bf16` convert to `f32` and back explicitly, and `squall::wide<T>` is the
+//! combination of dtypes that it is used with. `f16` and `bf16` convert to `f32` by themselves and back explicitly, and `squall::wide<T>` is the
 //! type to calculate in. `squall::most_threads` is 256, 512 or 1024: a block has no more threads, and the kernel's registers are
 //! rationed by it. What else there is, stands in `prelude.cuh` beside this file: indices, sixteen-byte packs, failures.
 //!

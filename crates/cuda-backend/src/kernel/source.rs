@@ -48,14 +48,15 @@ fn text(kernel: &KernelDef, source: &CudaSource, dtypes: &[DType], block: u32) -
     let _ = writeln!(text, "#line 1 \"{}.cu\"\n{}", kernel.name, source.source);
     // Every field takes a multiple of eight bytes: what `Arguments` writes.
     text += "#line 1 \"squall\"\nstruct squall_arguments {\n";
-    for param in kernel.params {
+    for (place, param) in kernel.params.iter().enumerate() {
+        // Numbered, since a parameter may have any name, also one that C++ keeps to itself.
         let name = param.name;
         let _ = match param.kind {
-            ParamKind::Buffer(..) => writeln!(text, "  squall::Buffer<{name}_t> {name};"),
-            ParamKind::Scalar(_) => writeln!(text, "  squall::Scalar<{name}_t> {name};"),
-            ParamKind::List => writeln!(text, "  squall::List {name};"),
+            ParamKind::Buffer(..) => writeln!(text, "  squall::Buffer<{name}_t> a{place};"),
+            ParamKind::Scalar(_) => writeln!(text, "  squall::Scalar<{name}_t> a{place};"),
+            ParamKind::List => writeln!(text, "  squall::List a{place};"),
             ParamKind::Size | ParamKind::Word(_) | ParamKind::Flag | ParamKind::Rank => {
-                writeln!(text, "  u64 {name};")
+                writeln!(text, "  u64 a{place};")
             }
         };
     }
@@ -65,12 +66,11 @@ fn text(kernel: &KernelDef, source: &CudaSource, dtypes: &[DType], block: u32) -
          (const __grid_constant__ squall_arguments a) {{\n  a.launch.begin();\n  {}(",
         source.entry
     );
-    for param in kernel.params {
-        let name = param.name;
+    for (place, param) in kernel.params.iter().enumerate() {
         let _ = match param.kind {
-            ParamKind::Word(_) | ParamKind::Rank => write!(text, "(u32)a.{name}, "),
-            ParamKind::Flag => write!(text, "a.{name} != 0, "),
-            _ => write!(text, "a.{name}, "),
+            ParamKind::Word(_) | ParamKind::Rank => write!(text, "(u32)a.a{place}, "),
+            ParamKind::Flag => write!(text, "a.a{place} != 0, "),
+            _ => write!(text, "a.a{place}, "),
         };
     }
     text += "a.launch);\n  a.launch.end();\n}\n";
@@ -133,7 +133,7 @@ mod tests {
         let args = [Arg::Buffer(range), Arg::Scalar(2.into()), Arg::Size(4), Arg::Flag(true)];
         let text = Specialised::new(&KERNEL, &args, 32).unwrap().text;
         assert!(text.contains("typedef bf16 a_t;\ntypedef bf16 f_t;\n"));
-        assert!(text.contains("k(a.a, a.f, a.n, a.on != 0, a.launch);"));
+        assert!(text.contains("k(a.a0, a.a1, a.a2, a.a3 != 0, a.launch);"));
         assert!(text.contains("__launch_bounds__(256)") && text.contains("most_threads = 256;"));
         assert!(Specialised::new(&KERNEL, &args, 513).unwrap().text.contains("__launch_bounds__(1024)"));
     }
