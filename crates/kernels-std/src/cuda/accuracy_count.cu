@@ -9,14 +9,32 @@ struct Tally {
 };
 
 // Whether one of the logits that `lane` of `lanes` looks at speaks against the label: one as great before it, or a greater one
-// after it. Every comparison with a NaN is false, the label's with itself too.
+// after it. Every comparison with a NaN is false, the label's with itself too. Sixteen bytes at a time, several of them before
+// the first is looked at; what lies before the first multiple of sixteen bytes and after the last one by one.
 __device__ inline bool refuted(const logits_t *logits, u64 classes, u64 label, u32 lane, u32 lanes) {
     typedef squall::wide<logits_t> wide;
+    typedef squall::Pack<logits_t> Pack;
+    constexpr u32 deep = 4;
     wide best = (wide)logits[label];
+    auto speaks = [=](u64 c, logits_t x) { return c < label ? !((wide)x < best) : !((wide)x <= best); };
+    u64 before = squall::least(standard::lead<Pack::lanes>(logits), classes), packs = (classes - before) / Pack::lanes;
     bool refuted = false;
-    for (u64 c = lane; c < classes && !refuted; c += lanes) {
-        wide x = (wide)logits[c];
-        refuted = c < label ? !(x < best) : !(x <= best);
+    for (u64 i = lane; i < packs && !refuted; i += deep * lanes) {
+        Pack held[deep];
+#pragma unroll
+        for (u32 k = 0; k < deep; ++k)
+            if (i + k * lanes < packs) held[k] = squall::load(logits + before, i + k * lanes);
+#pragma unroll
+        for (u32 k = 0; k < deep; ++k) {
+            u64 at = i + k * lanes;
+            if (at >= packs) break;
+#pragma unroll
+            for (u32 n = 0; n < Pack::lanes; ++n) refuted |= speaks(before + at * Pack::lanes + n, held[k].lane[n]);
+        }
+    }
+    for (u64 i = lane; i < classes - packs * Pack::lanes && !refuted; i += lanes) {
+        u64 c = i < before ? i : i + packs * Pack::lanes;
+        refuted = speaks(c, logits[c]);
     }
     return refuted;
 }

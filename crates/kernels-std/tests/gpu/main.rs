@@ -13,6 +13,8 @@
 mod bench;
 mod broken;
 mod case;
+#[path = "../dtypes/mod.rs"]
+mod dtypes;
 mod grids;
 mod plans;
 mod values;
@@ -29,6 +31,7 @@ use squall_kernels_std as _;
 
 use bench::Bench;
 use case::Make;
+use dtypes::combinations;
 use plans::Plan;
 
 /// How much is tried.
@@ -96,43 +99,11 @@ impl Subject {
 
     /// The same for all combinations.
     pub(crate) fn check_all(&self) -> Result<(), String> {
-        for dtypes in combinations(self.model) {
+        for dtypes in combinations(self.model.params) {
             self.check(&dtypes).map_err(|error| format!("{}: {error}", name(self.model, &dtypes)))?;
         }
         Ok(())
     }
-}
-
-/// The combinations of dtypes that a kernel's parameters take, each with a dtype for every parameter.
-fn combinations(kernel: &KernelDef) -> Vec<Vec<DType>> {
-    let ty = |place: usize| match kernel.params[place].kind {
-        ParamKind::Buffer(_, ty) | ParamKind::Scalar(ty) => ty,
-        _ => Type::Is(DType::U8), // not looked at
-    };
-    let mut all = vec![Vec::new()];
-    for place in 0..kernel.params.len() {
-        let choices = match ty(place) {
-            Type::In(dtypes) => dtypes,
-            Type::Is(_) | Type::Same(_) => &[DType::U8],
-        };
-        all = all
-            .iter()
-            .flat_map(|begun| choices.iter().map(|&next| [begun.as_slice(), &[next]].concat()))
-            .collect();
-    }
-    for dtypes in &mut all {
-        for place in 0..dtypes.len() {
-            match ty(place) {
-                Type::Is(dtype) => dtypes[place] = dtype,
-                Type::Same(other) => {
-                    let other = kernel.params.iter().position(|param| param.name == other);
-                    dtypes[place] = other.map_or(DType::U8, |other| dtypes[other]);
-                }
-                Type::In(_) => {}
-            }
-        }
-    }
-    all
 }
 
 /// The kernel with the dtypes that a caller chooses.
@@ -150,7 +121,7 @@ fn name(kernel: &KernelDef, dtypes: &[DType]) -> String {
 fn trials(registry: &Registry, device: Option<&Arc<dyn Device>>) -> Vec<Trial> {
     let mut trials = Vec::new();
     for (kernel, _) in registry.kernels() {
-        for dtypes in combinations(kernel) {
+        for dtypes in combinations(kernel.params) {
             let device = device.cloned();
             let ignored = device.is_none();
             let trial = Trial::test(format!("cuda: {}", name(kernel, &dtypes)), move || {
