@@ -54,8 +54,8 @@ pub fn choose(
     Ok(Chosen { kind, indices, note: None })
 }
 
-/// The devices by rank, where all of them are so many.
-fn indices(specs: &[DeviceSpec], all: u32, span: Option<Span>) -> Result<Vec<u32>, Diagnostic> {
+/// The devices' indices by rank, where the machine has so many.
+fn indices(specs: &[DeviceSpec], all: u32, span: Option<Span>) -> Result<Vec<u32>, RunError> {
     // Before any list of that length is made.
     if let Some(ranks) = ranks(specs) {
         World::new(ranks).map_err(|error| refused(codes::WORLD, error.to_string(), span))?;
@@ -72,13 +72,13 @@ fn indices(specs: &[DeviceSpec], all: u32, span: Option<Span>) -> Result<Vec<u32
 }
 
 /// Refuses one device for two ranks, where devices do not repeat.
-fn apart(backend: &dyn Backend, indices: &[u32], span: Option<Span>) -> Result<(), Diagnostic> {
+fn apart(backend: &dyn Backend, indices: &[u32], span: Option<Span>) -> Result<(), RunError> {
     match shared(indices) {
         Some((first, second, index)) if !backend.repeats() => {
             let kind = backend.kind();
             let message = format!("ranks {first} and {second} are both given {kind}:{index}");
             let help = format!("name {kind} devices that differ: each has room for one rank");
-            Err(refused(codes::DEVICES, message, span).with_help(help))
+            Err(refused(codes::DEVICES, message, span).with_help(help).into())
         }
         _ => Ok(()),
     }
@@ -104,7 +104,8 @@ fn none(registry: &Registry, backend: &dyn Backend) -> RunError {
 /// the machine knows.
 ///
 /// # Errors
-/// Devices of several kinds are refused, and one for two ranks where they do not repeat; for a kind that this build lacks, nothing can be said of the ops.
+/// Devices of several kinds are refused, and one for two ranks where devices do not repeat; for a kind that this build lacks,
+/// nothing can be said of the ops.
 pub fn world(
     registry: &Registry,
     manifest: &Manifest,
