@@ -99,6 +99,9 @@ impl Backend for Kind {
     fn repeats(&self) -> bool {
         false
     }
+    fn captures(&self) -> bool {
+        true
+    }
     fn open(&self, index: u32) -> Result<Arc<dyn Device>, DeviceError> {
         let host = registry().open("host", index)?;
         Ok(Arc::new(Disturbed { host, id: format!("cuda:{index}"), index, fault: self.fault }))

@@ -39,6 +39,7 @@ codes! {
     SIDES = "E0226": "a send and its receive differ in count or dtype";
     DEADLOCK = "E0227": "ranks wait for each other in a cycle";
     UNDEFINED = "E0228": "ranks finish only if members of a group progress apart, which is undefined";
+    UNCAPTURED = "E0229": "an op may not be captured, and the step is to be";
     REFUSED = "E0301": "a library refused an argument when it saw it bound";
     BIND = "E0302": "a rank could not be bound to its device";
     DEVICES = "E0303": "the devices do not fit the task graphs";

@@ -13,7 +13,8 @@
 //!    name, its [`Needs`](crate::Needs), and how a batch becomes a [`Work`]. Arguments are read through [`crate::ops::Call`].
 //!    Registered with [`crate::register_op!`].
 //!
-//! [`Capture`] comes last and may be left out: a device that cannot capture says so in [`Device::captures`].
+//! [`Capture`] comes last and may be left out: a device that cannot capture says so in [`Backend::captures`] and
+//! [`Device::captures`].
 //!
 //! # When work is done
 //! Enqueuing may return when the work is done (host) or long before (CUDA). The plan group does not ask which: a step is
@@ -127,6 +128,8 @@ pub trait Backend: Sync {
     fn count(&self) -> Result<Option<u32>, DeviceError>;
     /// Whether several ranks may share one device. Never for GPUs, where NCCL refuses it.
     fn repeats(&self) -> bool;
+    /// Whether its devices can capture a step, as far as that is known without one: what [`Device::captures`] says.
+    fn captures(&self) -> bool;
     /// Opens a device.
     fn open(&self, index: u32) -> Result<Arc<dyn Device>, DeviceError>;
     /// What of the backend's libraries this process has opened: files and versions, a line each. Opens nothing.

@@ -36,6 +36,9 @@ pub enum GroupError {
     /// The devices given do not fit the graphs.
     #[error("{0}")]
     Devices(String),
+    /// The step is to be captured, and these ops in it may not be.
+    #[error("{0}")]
+    Uncaptured(Problems),
     /// A rank could not be bound to its device.
     #[error("rank {rank} on {device}{}: {error}", task.as_ref().map(|t| format!(", task `{t}`")).unwrap_or_default())]
     Bind {
@@ -122,6 +125,7 @@ impl GroupError {
     pub fn code(&self) -> Code {
         match self {
             GroupError::Devices(_) => codes::DEVICES,
+            GroupError::Uncaptured(_) => codes::UNCAPTURED,
             GroupError::Bind { .. } => codes::BIND,
             GroupError::Connect { error: DeviceError::Deadline | DeviceError::Late(_), .. } => {
                 codes::TIMED_OUT

@@ -39,7 +39,8 @@ pub trait LibraryOp: Task {
     unsafe fn prepare(&self, batch: &[OpCall<'_>], cx: &mut Prepare<'_>) -> Result<Box<dyn Work>, OpError>;
 }
 
-/// What an op of a library can do and what it asks of its arguments. Checked by `verify`, before any device.
+/// What an op of a library can do and what it asks of its arguments. Checked before any device: when a graph is built, and
+/// [`Needs::captures`] where a step is to be captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// Every range must begin at a multiple of so many bytes.
@@ -52,14 +53,13 @@ pub struct Needs {
     pub reductions: &'static [ReduceOp],
     /// Whether it may stand in a group with others of its library.
     pub groups: bool,
-    /// Whether it may be captured and replayed.
+    /// Whether it may be captured and replayed. A step with one that may not is refused where capture is on, by
+    /// [`Verified::check_capture`](crate::Verified::check_capture); it may always stand in the setup and the finish.
     pub captures: bool,
-    /// Whether all ranks must be of one process.
-    pub single_process: bool,
 }
 
 impl Needs {
-    /// An op that takes everything and can do everything, within and across processes.
+    /// An op that takes everything and can do everything.
     pub const NONE: Needs = Needs {
         alignment: 1,
         multiple: 1,
@@ -67,7 +67,6 @@ impl Needs {
         reductions: ReduceOp::ALL,
         groups: true,
         captures: true,
-        single_process: false,
     };
 }
 
@@ -156,7 +155,8 @@ pub trait Library: Sync {
     /// The kind of device.
     fn device(&self) -> &'static str;
     /// Makes the communicators for all ranks of this process at once: one session a rank of `cx.local`, in its order.
-    /// Called once a plan group, on one thread, before any rank prepares its ops.
+    /// Called once a plan group, on one thread, before any rank prepares its ops. A library that joins ranks of one process alone
+    /// refuses a world that has others.
     /// Comes back by `cx.deadline`, but for moments to take back what it made, whatever a peer or a driver does: what does
     /// not return is left to a thread of its own, with what it uses, and the error says what that is.
     fn connect(&self, cx: &Connect<'_>) -> Result<Vec<Session>, DeviceError>;

@@ -8,13 +8,14 @@ use std::time::Instant;
 
 use squall_core::registry::Item;
 use squall_core::{
-    Arg, Backend, BoundRange, BufferDecl, Capture, DType, Device, DeviceError, DevicePtr, Grid, GroupError,
-    HostCall, KernelDef, KernelSpec, Memory, Observer, Options, ParamDef, PlanGroup, Position, Progress,
-    RawHandle, Registry, Stream, TaskGraph, Type, Upload, Work, World, Written, verify,
+    Arg, ArgError, Args, Backend, BoundRange, BufferDecl, Capture, DType, Description, Device, DeviceError,
+    DevicePtr, Grid, GroupError, HostCall, KernelDef, KernelSpec, LibraryOp, Memory, Needs, Observer, OpCall,
+    OpError, OpSpec, Options, ParamDef, PlanGroup, Position, Prepare, Progress, RawHandle, Registry, Stream,
+    Task, TaskGraph, Type, Upload, Work, World, Written, codes, verify,
 };
 
 /// What the devices of a test were asked to do, in order; a test takes the device of its own index.
-static LOGS: [Mutex<Vec<&'static str>>; 4] = [const { Mutex::new(Vec::new()) }; 4];
+static LOGS: [Mutex<Vec<&'static str>>; 6] = [const { Mutex::new(Vec::new()) }; 6];
 
 fn log(index: usize, event: &'static str) {
     LOGS[index].lock().unwrap().push(event);
@@ -38,6 +39,9 @@ impl Backend for Recorder {
     }
     fn repeats(&self) -> bool {
         false
+    }
+    fn captures(&self) -> bool {
+        true
     }
     fn open(&self, index: u32) -> Result<Arc<dyn Device>, DeviceError> {
         Ok(Arc::new(Recording { index: index as usize, id: format!("host:{index}") }))
@@ -224,6 +228,81 @@ fn without_capture_every_step_is_enqueued() {
     let mut group = group(1, false);
     group.execute_many(3).unwrap();
     assert_eq!(taken(1), ["kernel"; 3]);
+}
+
+/// An op that may not be captured.
+struct Eager;
+
+impl Task for Eager {
+    fn name(&self) -> &'static str {
+        "eager"
+    }
+    fn summary(&self) -> &'static str {
+        ""
+    }
+    fn params(&self) -> &'static [ParamDef] {
+        &[]
+    }
+    fn example(&self) -> &'static str {
+        ""
+    }
+    fn describe(&self, _: &Args<'_>) -> Result<Description, ArgError> {
+        Ok(Description::default())
+    }
+}
+
+impl LibraryOp for Eager {
+    fn library(&self) -> &'static str {
+        "none"
+    }
+    fn device(&self) -> &'static str {
+        "host"
+    }
+    fn needs(&self) -> Needs {
+        Needs { captures: false, ..Needs::NONE }
+    }
+    unsafe fn prepare(&self, _: &[OpCall<'_>], cx: &mut Prepare<'_>) -> Result<Box<dyn Work>, OpError> {
+        Ok(Box::new(Event { index: 4 + cx.rank as usize, event: "op" }))
+    }
+}
+
+#[test]
+fn a_step_with_ops_that_may_not_be_captured_is_refused_before_anything_is_bound() {
+    let mut registry = Registry::default();
+    registry.add(&Item::Backend(&Recorder), "this test").unwrap();
+    registry.add(&Item::Op(&Eager), "this test").unwrap();
+    let world = Arc::new(World::new(2).unwrap());
+    let bind = |capture| {
+        let graphs = (0..2).map(|rank| {
+            let mut graph = TaskGraph::builder(&registry, &world, rank, "host");
+            graph.setup(OpSpec::new("eager").named("before"));
+            graph.step(OpSpec::new("eager").named("first"));
+            if rank == 1 {
+                graph.step(OpSpec::new("eager").named("second"));
+            }
+            graph.build().unwrap()
+        });
+        let devices = [4, 5].map(|index| Recorder.open(index).unwrap());
+        let options = Options::default().capture(capture);
+        PlanGroup::new(&registry, verify(graphs.collect()).unwrap(), &devices, options)
+    };
+    let error = bind(true).unwrap_err();
+    let GroupError::Uncaptured(problems) = &error else { panic!("{error}") };
+    let found = problems.0.iter().map(|p| (p.code, p.primary.rank, p.primary.task.as_deref()));
+    let wanted = [(0, "first"), (1, "second")];
+    assert!(found.eq(wanted.map(|(rank, task)| (codes::UNCAPTURED, Some(rank), Some(task)))), "{problems}");
+    assert_eq!(error.code(), codes::UNCAPTURED);
+    assert_eq!(
+        problems.0[0].message,
+        "`eager` by the library `none` cannot be captured, and the step is to be (and on 1 more rank)"
+    );
+    assert_eq!((taken(4), taken(5)), (vec![], vec![]), "no stream was made");
+
+    let mut eager = bind(false).unwrap();
+    eager.execute_many(2).unwrap();
+    drop(eager);
+    assert_eq!(taken(4), ["op", "op", "op", "drop stream"]);
+    assert_eq!(taken(5), ["op", "op", "op", "op", "op", "drop stream"]);
 }
 
 #[test]

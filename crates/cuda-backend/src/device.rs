@@ -44,6 +44,10 @@ impl Backend for Cuda {
         false
     }
 
+    fn captures(&self) -> bool {
+        true
+    }
+
     fn open(&self, index: u32) -> Result<Arc<dyn Device>, DeviceError> {
         Ok(Arc::new(CudaDevice(Context::get(index)?)))
     }

@@ -290,7 +290,7 @@ impl Capture for CudaStream {
             self.told.set(captured.told);
         }
         self.place.tasks = 0;
-        self.context.check("during capture: cuStreamEndCapture", result)?;
+        self.context.check("cuStreamEndCapture", result)?;
         let first = captured.and_then(|captured| captured.first).unwrap_or(First::Other);
         Ok(Box::new(Graph::new(&self.context, graph, first)?))
     }

@@ -36,6 +36,10 @@ impl Backend for HostBackend {
         true
     }
 
+    fn captures(&self) -> bool {
+        false
+    }
+
     fn open(&self, index: u32) -> Result<Arc<dyn Device>, DeviceError> {
         Ok(Arc::new(HostDevice { id: format!("{KIND}:{index}") }))
     }

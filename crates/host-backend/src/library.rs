@@ -140,7 +140,7 @@ impl LibraryOp for HostOp {
     }
 
     fn needs(&self) -> Needs {
-        Needs { single_process: true, ..Needs::NONE }
+        Needs::NONE
     }
 
     unsafe fn prepare(&self, batch: &[OpCall<'_>], cx: &mut Prepare<'_>) -> Result<Box<dyn Work>, OpError> {

@@ -64,6 +64,10 @@ mod tests {
             false
         }
 
+        fn captures(&self) -> bool {
+            false
+        }
+
         fn open(&self, _: u32) -> Result<Arc<dyn Device>, DeviceError> {
             Err(DeviceError::Unsupported(String::new()))
         }

@@ -6,9 +6,13 @@
 //! both fail. How each is drawn is kept as a snapshot.
 //!
 //! A file that is right as a text is resolved and verified for two ranks on host devices, or as its first line asks:
-//! `# world: 3`, `# parsed alone`, or `# run`, which runs it in the folder it stands in.
+//! `# world: 3`, `# parsed alone`, `# run`, which runs it in the folder it stands in, or `# captures`, which verifies and runs
+//! it where `cuda` devices and a library of the tests are.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
+
+#[path = "diagnostics/capturing.rs"]
+mod capturing;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -71,16 +75,25 @@ fn later(manifest: &Manifest, text: &str) -> Vec<Diagnostic> {
     let registry = Registry::linked().unwrap();
     let world = match text.trim_start_matches('\u{feff}').lines().next().unwrap() {
         "# parsed alone" => return Vec::new(),
-        "# run" => {
-            let folder = Path::new("tests/diagnostics");
-            let request = Request { manifest, folder, file: None, devices: None, steps: None };
-            let ended = run::run(&registry, &request, &mut Nobody);
-            return ended.unwrap_err().diagnostics().unwrap();
+        "# run" => return refused(&registry, manifest),
+        "# captures" => {
+            let registry = capturing::registry();
+            let told = capturing::check(&registry, manifest, "cuda");
+            assert_eq!(told, refused(&registry, manifest), "a run says the same");
+            return told;
         }
         line => line.strip_prefix("# world: ").map_or(2, |world| world.parse().unwrap()),
     };
-    let verified = resolve(manifest, &registry, world, "host").and_then(|job| run::verified(&job));
+    let job = resolve(manifest, &registry, world, "host");
+    let verified = job.and_then(|job| run::verified(&registry, &job));
     verified.err().map(|problems| problems.0).unwrap_or_default()
+}
+
+/// What a run says of a manifest that it refuses.
+fn refused(registry: &Registry, manifest: &Manifest) -> Vec<Diagnostic> {
+    let folder = Path::new("tests/diagnostics");
+    let request = Request { manifest, folder, file: None, devices: None, steps: None };
+    run::run(registry, &request, &mut Nobody).unwrap_err().diagnostics().unwrap()
 }
 
 struct Nobody;

@@ -69,6 +69,9 @@ pub(super) fn progress(target: &Target<'_>) -> Outcome {
             runs = next;
         }
         at(rank, runs, 0)?;
+        if rank.device.captures() != target.backend.captures() {
+            return Err("the backend and its device differ in whether it captures".to_string());
+        }
         if rank.device.captures() { replayed_marks(rank, at) } else { Ok(()) }
     })
 }

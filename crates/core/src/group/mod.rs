@@ -95,6 +95,9 @@ impl PlanGroup {
             let text = format!("{} devices cannot capture a step; leave capture off", device.kind());
             return Err(GroupError::Devices(text));
         }
+        if options.capture {
+            verified.check_capture().map_err(GroupError::Uncaptured)?;
+        }
         let exchange = LocalExchange::new(verified.graphs()[0].world().clone());
         let shared = Arc::new(Shared::new(devices.len(), exchange));
         let awaited = verified.graphs().iter().map(|graph| {

@@ -12,7 +12,8 @@ pub struct Options {
     /// and with [`Options::capture`] the second. These have no less than `step_timeout`; the finish, which may connect devices, no
     /// less than this, if steps have a limit.
     pub init_timeout: Duration,
-    /// Whether to capture the step once and replay it. Every device must be able to.
+    /// Whether to capture the step once and replay it. Every device must be able to, and every op of the step: see
+    /// [`Verified::check_capture`](crate::Verified::check_capture).
     pub capture: bool,
 }
 

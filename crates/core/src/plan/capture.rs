@@ -12,12 +12,27 @@ pub(super) fn record(
     run: u32,
     now: &mut Option<usize>,
 ) -> Result<Box<dyn Work>, TaskError> {
-    let whole = |error| TaskError::at(None, run, error);
+    let whole = |error| TaskError::at(None, run, in_capture(error));
     let recording = Recording::begin(stream).map_err(whole)?;
     let recorded = enqueue(works, &mut *recording.stream, run, now, |_, _| Ok(()));
     let captured = recording.end();
-    recorded?;
+    recorded.map_err(|failure| TaskError { error: in_capture(failure.error), ..failure })?;
     captured.map_err(whole)
+}
+
+/// Says of a failure that it came of recording: the same task may well run where it is not recorded.
+fn in_capture(error: DeviceError) -> DeviceError {
+    let say = |text: String| format!("during capture: {text}");
+    match error {
+        DeviceError::Failed(text) => DeviceError::Failed(say(text)),
+        DeviceError::Unsupported(text) => DeviceError::Unsupported(say(text)),
+        DeviceError::Late(text) => DeviceError::Late(say(text)),
+        DeviceError::OutOfMemory { device, bytes, message } => {
+            DeviceError::OutOfMemory { device, bytes, message: say(message) }
+        }
+        DeviceError::Lost { device, message } => DeviceError::Lost { device, message: say(message) },
+        error @ (DeviceError::Aborted | DeviceError::Deadline) => error,
+    }
 }
 
 /// A capture that is ended in any case, also by a panic of what is recorded: a stream that is left capturing cannot even be

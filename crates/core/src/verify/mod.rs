@@ -9,6 +9,7 @@
 //! Each phase is judged by itself, since the plan group waits for all ranks between phases; one step stands for all,
 //! since it is repeated as it is.
 
+mod capture;
 mod collectives;
 mod dataflow;
 mod deadlock;
@@ -45,6 +46,14 @@ impl Verified {
     /// chance. Processes that join one job compare it before their first collective.
     pub fn plan_hash(&self) -> u128 {
         self.plan_hash
+    }
+
+    /// Proves that the step can be captured, or reports every op in it that may not be: see
+    /// [`Needs::captures`](crate::Needs::captures). A plan group asks it where [`Options::capture`](crate::Options::capture) is on,
+    /// before it binds anything; who wants to know sooner asks here, and needs no device.
+    pub fn check_capture(&self) -> Result<(), Problems> {
+        let problems = capture::check(&self.graphs);
+        if problems.is_empty() { Ok(()) } else { Err(Problems(fold(problems))) }
     }
 
     /// Of each rank and each of its tasks in a phase, how deep it lies: the longest chain of tasks that end with it, each

@@ -136,10 +136,12 @@ pub(crate) enum Refusal {
     Panic,
     /// Waits until something has gone wrong on the stream, and says so in its own words.
     Sticky,
+    /// Says that it cannot be recorded, whenever it is, and else is enqueued however often.
+    Recorded,
 }
 
 impl Refusal {
-    const ALL: [Refusal; 3] = [Refusal::Error, Refusal::Panic, Refusal::Sticky];
+    const ALL: [Refusal; 4] = [Refusal::Error, Refusal::Panic, Refusal::Sticky, Refusal::Recorded];
 
     pub(crate) fn of(number: u64) -> Refusal {
         Refusal::ALL[number as usize]
@@ -164,6 +166,9 @@ impl Work for Acting {
     fn enqueue(&mut self, stream: &mut dyn Stream) -> Result<(), DeviceError> {
         let tape = on(stream);
         let words = |text: &str| Err(DeviceError::Failed(text.to_string()));
+        if self.refusal == Refusal::Recorded && tape.is_recording() {
+            return words("not permitted while a stream is recorded");
+        }
         match self.left.checked_sub(1) {
             Some(left) => self.left = left,
             None if self.refusal == Refusal::Panic => panic!("it is enqueued once too often"),

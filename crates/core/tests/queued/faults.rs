@@ -69,8 +69,25 @@ fn an_error_while_a_step_is_captured_ends_the_capture() {
     let options = Options::default().capture(true);
     let error = refusing(&registry(), &[gpu], 1, Refusal::Error, options).execute_many(3).unwrap_err();
     let (task, during, said, _) = failed(&error);
-    assert_eq!((task, during, said.as_str()), (Some("b"), Moment::Step(1), "it cannot be enqueued"));
+    assert_eq!(
+        (task, during, said.as_str()),
+        (Some("b"), Moment::Step(1), "during capture: it cannot be enqueued")
+    );
     assert_eq!(Watched::of(&watched.waited_capturing), 0);
+}
+
+/// A task that allocates when it is enqueued, for instance.
+#[test]
+fn what_fails_during_capture_says_so_and_runs_uncaptured_on_the_same_device() {
+    let gpu = Gpu::open(0, |_, _| Act::Nothing);
+    let run = |capture| {
+        let options = Options::default().capture(capture);
+        refusing(&registry(), std::slice::from_ref(&gpu), ALWAYS, Refusal::Recorded, options).execute_many(3)
+    };
+    let said =
+        "rank 0 failed in task `b` of step 1: during capture: not permitted while a stream is recorded";
+    assert_eq!(run(true).unwrap_err().to_string(), said);
+    run(false).unwrap();
 }
 
 /// Ending a capture may wait for the device, and the device for a rank that is not there yet.

@@ -86,6 +86,9 @@ impl Backend for Host {
     fn repeats(&self) -> bool {
         false
     }
+    fn captures(&self) -> bool {
+        true
+    }
     fn open(&self, _: u32) -> Result<Arc<dyn Device>, DeviceError> {
         Err(DeviceError::Unsupported("tests make devices themselves".to_string()))
     }

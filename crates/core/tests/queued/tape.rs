@@ -114,6 +114,10 @@ impl Tape {
         self.content.lock().unwrap().failed
     }
 
+    pub(crate) fn is_recording(&self) -> bool {
+        self.content.lock().unwrap().recording.is_some()
+    }
+
     pub(crate) fn put(&self, entry: Entry) -> Result<(), DeviceError> {
         let mut content = self.content.lock().unwrap();
         if let Some(lost @ DeviceError::Lost { .. }) = &content.error {

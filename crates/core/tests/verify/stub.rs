@@ -101,7 +101,7 @@ impl Task for Liar {
     }
 }
 
-/// All contracts by `stub` on `test` and `host` devices; `packed_sum` by `picky`; on `twin` devices `send` by two.
+/// All contracts by `stub` on `test` and `host` devices; `packed_sum` by `picky`, `eager_sum` by `eager`; on `twin` devices `send` by two.
 pub(crate) static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
     let mut registry = Registry::default();
     let mut add = |name, contract: &'static dyn Task, library, device, needs| {
@@ -113,6 +113,7 @@ pub(crate) static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
         add(Task::name(contract), contract, "stub", "host", Needs::NONE);
     }
     add("packed_sum", &ops::ALL_REDUCE, "picky", "test", PICKY);
+    add("eager_sum", &ops::ALL_REDUCE, "eager", "test", Needs { captures: false, ..Needs::NONE });
     add("lie", &Liar, "stub", "test", Needs::NONE);
     add("send", &ops::SEND, "one", "twin", Needs::NONE);
     add("send", &ops::SEND, "two", "twin", Needs::NONE);

@@ -21,7 +21,7 @@ fn all_ops_are_served_on_cuda_by_nccl() {
         assert_eq!(origin, concat!("squall-nccl-ops ", env!("CARGO_PKG_VERSION")));
         let needs = op.needs();
         assert_eq!((needs.dtypes, needs.reductions), (DType::ALL, ReduceOp::ALL));
-        assert!(needs.groups && needs.captures && !needs.single_process);
+        assert!(needs.groups && needs.captures);
         let contract =
             CONTRACTS.iter().find(|contract| squall_core::Task::name(**contract) == op.name()).unwrap();
         assert_eq!(op.params(), squall_core::Task::params(*contract));

@@ -40,18 +40,7 @@ pub fn choose(
     if count == Some(0) {
         return Err(RunError::Environment(format!("there are no {kind} devices")));
     }
-    // Before any list of that length is made.
-    if let Some(ranks) = ranks(specs) {
-        World::new(ranks).map_err(|error| refused(codes::WORLD, error.to_string(), span))?;
-    }
-    let mut indices = Vec::new();
-    for spec in specs {
-        match &spec.which {
-            Which::One(index) => indices.push(*index),
-            Which::Range(range) => indices.extend(range.clone()),
-            Which::All => indices.extend(0..count.unwrap_or(1)),
-        }
-    }
+    let indices = indices(specs, count.unwrap_or(1), span)?;
     if let Some(count) = count
         && let Some((rank, index)) = indices.iter().enumerate().find(|&(_, &index)| index >= count)
     {
@@ -61,14 +50,38 @@ pub fn choose(
         );
         return Err(RunError::Environment(message));
     }
-    if !backend.repeats()
-        && let Some((first, second, index)) = shared(&indices)
-    {
-        let message = format!("ranks {first} and {second} are both given {kind}:{index}");
-        let help = format!("name {kind} devices that differ: each has room for one rank");
-        return Err(refused(codes::DEVICES, message, span).with_help(help).into());
-    }
+    apart(backend, &indices, span)?;
     Ok(Chosen { kind, indices, note: None })
+}
+
+/// The devices' indices by rank, where the machine has so many.
+fn indices(specs: &[DeviceSpec], all: u32, span: Option<Span>) -> Result<Vec<u32>, RunError> {
+    // Before any list of that length is made.
+    if let Some(ranks) = ranks(specs) {
+        World::new(ranks).map_err(|error| refused(codes::WORLD, error.to_string(), span))?;
+    }
+    let mut indices = Vec::new();
+    for spec in specs {
+        match &spec.which {
+            Which::One(index) => indices.push(*index),
+            Which::Range(range) => indices.extend(range.clone()),
+            Which::All => indices.extend(0..all),
+        }
+    }
+    Ok(indices)
+}
+
+/// Refuses one device for two ranks, where devices do not repeat.
+fn apart(backend: &dyn Backend, indices: &[u32], span: Option<Span>) -> Result<(), RunError> {
+    match shared(indices) {
+        Some((first, second, index)) if !backend.repeats() => {
+            let kind = backend.kind();
+            let message = format!("ranks {first} and {second} are both given {kind}:{index}");
+            let help = format!("name {kind} devices that differ: each has room for one rank");
+            Err(refused(codes::DEVICES, message, span).with_help(help).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The first two ranks that are given one device.
@@ -91,18 +104,24 @@ fn none(registry: &Registry, backend: &dyn Backend) -> RunError {
 /// the machine knows.
 ///
 /// # Errors
-/// Devices of several kinds are refused; for a kind that this build lacks, nothing can be said of the ops.
+/// Devices of several kinds are refused, and one for two ranks where devices do not repeat; for a kind that this build lacks,
+/// nothing can be said of the ops.
 pub fn world(
     registry: &Registry,
     manifest: &Manifest,
     instead: Option<&Devices>,
 ) -> Result<(&'static str, Option<u64>), RunError> {
     let (devices, span) = stated(manifest, instead);
-    let (kind, ranks) = match devices {
-        Devices::Listed(specs) => (one_kind(specs, span)?, ranks(specs)),
-        Devices::Auto => ("host", None),
+    let Devices::Listed(specs) = devices else {
+        backend(registry, "host")?;
+        return Ok(("host", None));
     };
-    backend(registry, kind)?;
+    let kind = one_kind(specs, span)?;
+    let (backend, ranks) = (backend(registry, kind)?, ranks(specs));
+    // Which device a rank has is known where no entry means all of them.
+    if ranks.is_some() {
+        apart(backend, &indices(specs, 0, span)?, span)?;
+    }
     Ok((kind, ranks))
 }
 

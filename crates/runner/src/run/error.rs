@@ -77,6 +77,7 @@ impl RunError {
     pub fn diagnostics(&self) -> Option<Vec<Diagnostic>> {
         match self {
             RunError::Refused(problems) => Some(problems.0.clone()),
+            RunError::Group(GroupError::Uncaptured(problems)) => Some(problems.0.clone()),
             RunError::Group(GroupError::Refused(problem)) => Some(vec![(**problem).clone()]),
             RunError::Side { error, .. } => error.diagnostics(),
             _ => None,
@@ -86,7 +87,7 @@ impl RunError {
 
 fn of_group(error: &GroupError) -> u8 {
     match error {
-        GroupError::Refused(_) => 2,
+        GroupError::Refused(_) | GroupError::Uncaptured(_) => 2,
         GroupError::TimedOut { .. } | GroupError::Bind { error: DeviceError::Deadline, .. } => 3,
         GroupError::Connect { error: DeviceError::Deadline | DeviceError::Late(_), .. } => 3,
         // A library that cannot connect, a thread that cannot be had.
@@ -156,6 +157,7 @@ mod tests {
             (failed.into(), 1),
             (GroupError::Interrupted { during: Moment::Setup, report: Box::default() }.into(), 130),
             (GroupError::Aborted(String::new()).into(), 1),
+            (GroupError::Uncaptured(Problems(Vec::new())).into(), 2),
             (RunError::Side { side: "cuda", error: Box::new(RunError::Environment(String::new())) }, 4),
             (FileError::NoName { file: "out/".into() }.into(), 1),
         ] {

@@ -10,7 +10,7 @@ mod watch;
 use std::path::Path;
 use std::time::Instant;
 
-use squall_core::{Interrupt, Options, PlanGroup, Problems, Registry, Verified, verify};
+use squall_core::{Backend, Interrupt, Options, PlanGroup, Problems, Registry, Verified, verify};
 
 use crate::manifest::Manifest;
 use crate::manifest::devices::Devices;
@@ -70,13 +70,15 @@ pub fn run(
     }
 }
 
-/// Verifies a job, and what its buffers are to begin with, as far as neither a file nor all elements are needed for that.
+/// Verifies a job, that its step can be captured if it is to be, and what its buffers are to begin with, as far as neither a file
+/// nor all elements are needed for that.
 ///
 /// # Errors
 /// All that stands against it.
-pub fn verified(job: &Job<'_>) -> Result<Verified, Problems> {
+pub fn verified(registry: &Registry, job: &Job<'_>) -> Result<Verified, Problems> {
     let verified = proven(job)?;
-    let problems = contents::check(job);
+    let mut problems = contents::check(job);
+    problems.extend(capturable(registry, job, &verified).err().into_iter().flat_map(|found| found.0));
     if problems.is_empty() { Ok(verified) } else { Err(Problems(problems).folded()) }
 }
 
@@ -89,6 +91,13 @@ fn with_contents(job: &Job<'_>, problems: Problems) -> Problems {
 /// what is wrong with them is told at once.
 pub(crate) fn proven(job: &Job<'_>) -> Result<Verified, Problems> {
     verify(job.graphs.clone()).map_err(|problems| with_contents(job, problems))
+}
+
+/// Checks that the step can be captured, where `cuda_graph` asks for it and the job's devices can. Asks no device.
+fn capturable(registry: &Registry, job: &Job<'_>, verified: &Verified) -> Result<(), Problems> {
+    let kind = job.graphs.first().map_or("", |graph| graph.device());
+    let captures = registry.backend(kind).is_some_and(Backend::captures);
+    if captures && job.manifest.pipeline.cuda_graph.value { verified.check_capture() } else { Ok(()) }
 }
 
 /// Gives every buffer its first contents, or its feed.
@@ -113,6 +122,7 @@ fn to_the_end(
     }
     let job = resolve(manifest, registry, chosen.indices.len() as u64, chosen.kind)?;
     let verified = proven(&job)?;
+    capturable(registry, &job, &verified).map_err(|problems| with_contents(&job, problems))?;
     // A place that cannot be written costs no run.
     let outputs = Outputs::prepare(&job, request)?;
     let opened = chosen.open(registry)?;

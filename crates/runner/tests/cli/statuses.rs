@@ -126,6 +126,18 @@ fn check_needs_no_device() {
         alone.failed(2, &["how many cuda devices there are", "`--world N`"]);
         folder.squall(&[verb, "m.toml", "--devices", "cuda", "--world", "3"]).done();
     }
+    // What every machine would refuse.
+    for verb in ["check", "plan"] {
+        for (devices, said) in [
+            ("cuda:0,cuda:0", "error[E0313]: ranks 0 and 1 are both given cuda:0"),
+            ("cuda:1,cuda:0..2", "error[E0313]: ranks 0 and 2 are both given cuda:1"),
+        ] {
+            let twice = folder.squall(&[verb, "m.toml", "--devices", devices]);
+            twice.failed(2, &[said, "help: name cuda devices that differ: each has room for one rank"]);
+        }
+        folder.squall(&[verb, "m.toml", "--devices", "cuda:0..4294967295"]).failed(2, &["error[E0149]"]);
+        folder.squall(&[verb, "m.toml", "--devices", "host:3,host:3"]).done();
+    }
     let checked = folder.squall(&["check", "m.toml"]).done();
     assert!(checked.out.starts_with("m.toml: 2 ranks, 2 tasks, verified (plan "), "{checked:#?}");
     let checked = folder.squall(&["check", "m.toml", "--world", "1000"]).done();

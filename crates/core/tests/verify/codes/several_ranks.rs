@@ -299,4 +299,21 @@ pub(super) const CASES: &[Case] = &[
             })
         },
     ),
+    case(
+        codes::UNCAPTURED,
+        "t.op",
+        0,
+        &[
+            "`eager_sum` by the library `eager` cannot be captured, and the step is to be (and on 2 more ranks)",
+        ],
+        || {
+            let verified = job(3, |g, _| {
+                let x = g.buffer(f32s("x", 4));
+                let eager = |name| task(name, "eager_sum").arg("buffer", x).arg("reduce", "sum");
+                // Only the step is captured.
+                g.setup(eager("before")).step(sum("s", x)).step(eager("t")).finish(eager("after"));
+            });
+            verified.unwrap().check_capture().unwrap_err().0
+        },
+    ),
 ];

@@ -86,7 +86,7 @@ impl<'a> Source<'a> {
         })?;
         let fail = |problems: squall_core::Problems| self.fail(&problems.into());
         let job = resolve(&self.manifest, registry, world, kind).map_err(fail)?;
-        let verified = verified(&job).map_err(fail)?;
+        let verified = verified(registry, &job).map_err(fail)?;
         Ok((job, verified))
     }
 }
