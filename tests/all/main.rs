@@ -5,11 +5,8 @@
 //! - [`descriptors`]: every kernel's and every op's example, on every world.
 //! - [`examples`]: every example in `examples/`, with its result worked out a second time.
 //! - [`field_cases`]: what went wrong elsewhere, with the values that are right.
-<<<<<<< HEAD
-//! - [`libraries`]: what a run tells of the libraries behind its devices.
-=======
 //! - [`gpu_run`]: the script that runs tests and benchmarks on GPUs, with stand-ins for them.
->>>>>>> bundle2
+//! - [`libraries`]: what a run tells of the libraries behind its devices.
 //! - [`observed`]: a plan group whose tasks are looked at, one by one.
 //! - [`pipelines`]: kernels and collectives in a row, on worlds of one to seven ranks.
 //!
@@ -23,10 +20,7 @@ mod descriptors;
 mod disturbed;
 mod examples;
 mod field_cases;
-<<<<<<< HEAD
-mod libraries;
-=======
 mod gpu_run;
->>>>>>> bundle2
+mod libraries;
 mod observed;
 mod pipelines;
