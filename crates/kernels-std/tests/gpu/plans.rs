@@ -83,6 +83,9 @@ fn matrices(effort: Effort) -> Vec<[u64; 3]> {
         [129, 257],
         [7, 4099],
         [4099, 7],
+        [17, 4096], // whole packs of every dtype, and so below
+        [65, 64],
+        [3000, 528],
         [1000, 1003],
         [60_001, 10],
         [10, 60_001],
