@@ -16,8 +16,17 @@ pub(super) fn record(
     let recording = Recording::begin(stream).map_err(whole)?;
     let recorded = enqueue(works, &mut *recording.stream, run, now, |_, _| Ok(()));
     let captured = recording.end();
-    recorded?;
+    recorded.map_err(said)?;
     captured.map_err(whole)
+}
+
+/// A failure with when it was: what a library does in every step may be what no capture allows, and works without.
+fn said(failure: TaskError) -> TaskError {
+    let error = match failure.error {
+        DeviceError::Failed(text) => DeviceError::Failed(format!("during capture: {text}")),
+        other => other,
+    };
+    TaskError { error, ..failure }
 }
 
 /// A capture that is ended in any case, also by a panic of what is recorded: a stream that is left capturing cannot even be
