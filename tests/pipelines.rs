@@ -430,7 +430,7 @@ args = { comm = "col", buffer = "place", root = 0 }
         let column = || (0..end.world).filter(|other| other % 2 == end.rank % 2);
         let row = |r: i64| (0..end.world).filter(|other| other / 2 == r / 2).map(|r| 1 + r).sum::<i64>();
         end.is("x", &[column().map(row).sum::<i64>()]);
-        end.is("place", &[column().last().unwrap()]);
+        end.is("place", &[column().next_back().unwrap()]);
     },
 };
 
