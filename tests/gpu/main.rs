@@ -167,8 +167,10 @@ const TESTS: &[Test] = &[
         .and_host(),
 ];
 
-/// What a process of its own does.
-const APARTS: &[(&str, fn(On))] = &[
+/// What a process of its own does, by name.
+type Apart = (&'static str, fn(On));
+
+const APARTS: &[Apart] = &[
     ("cold", steps::cold_apart),
     ("endless", lost::endless_apart),
     ("hidden", placement::hidden_apart),
