@@ -213,7 +213,7 @@ fn what_fails_in_a_capture_says_so_and_the_capture_is_ended() {
     let mut captured = group(FORBIDS as u32, true);
     captured.execute().unwrap();
     let error = captured.execute().unwrap_err();
-    assert_eq!(error.to_string(), "rank 0 failed in task `touch` of step 1: during capture: not now");
+    assert_eq!(error.to_string(), "rank 0 failed in task `task[0]` of step 1: during capture: not now");
     assert_eq!(taken(FORBIDS), ["kernel", "begin", "kernel", "end", "drop captured"]);
     drop(captured);
     let mut eager = group(FORBIDS as u32, false);
