@@ -1,11 +1,15 @@
-//! What the workspace's tests share: jobs run from a manifest, and jobs built in Rust.
+//! What the workspace's tests share: jobs run from a manifest, jobs built in Rust, and [`pipelines`] with their results.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests panic as tests do")]
+
+pub mod pipelines;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::{env, fs};
 
-use squall_core::{Element, GraphBuilder, Interrupt, Options, PlanGroup, Registry, TaskGraph, World, verify};
+use squall_core::{
+    Element, GraphBuilder, Interrupt, Options, PlanGroup, Registry, TaskGraph, Verified, World, verify,
+};
 use squall_host_backend as _;
 use squall_kernels_std as _;
 use squall_runner::files::{self, npy};
@@ -164,9 +168,14 @@ pub fn graphs_for(
     (0..world).map(graph).collect()
 }
 
-/// Verifies graphs and binds them to host devices.
+/// Verifies graphs and binds them to the first devices of their kind.
 pub fn bind(graphs: Vec<TaskGraph>, options: Options) -> PlanGroup {
-    let verified = verify(graphs).unwrap_or_else(|problems| panic!("{problems}"));
-    let devices = (0..verified.graphs().len() as u32).map(|index| registry().open("host", index).unwrap());
-    PlanGroup::new(registry(), verified, &devices.collect::<Vec<_>>(), options).unwrap()
+    bind_verified(verify(graphs).unwrap_or_else(|problems| panic!("{problems}")), options)
+}
+
+/// As [`bind`], for graphs that were verified, or are to pass for it.
+pub fn bind_verified(verified: Verified, options: Options) -> PlanGroup {
+    let open = |(graph, index): (&TaskGraph, u32)| registry().open(graph.device(), index).unwrap();
+    let devices: Vec<_> = verified.graphs().iter().zip(0..).map(open).collect();
+    PlanGroup::new(registry(), verified, &devices, options).unwrap_or_else(|error| panic!("{error}"))
 }

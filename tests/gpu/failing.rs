@@ -11,24 +11,24 @@ use crate::kernels::LATE;
 use crate::on::{On, kernel};
 
 /// The limit of a step.
-const LIMIT: Duration = Duration::from_secs(1);
+pub(crate) const LIMIT: Duration = Duration::from_secs(1);
 /// How long a late rank is late: past the limit, also where the caller looks only now and then, and back within the second
 /// period.
 const LATE_MILLIS: i32 = 1500;
 /// How soon a run must be given up that took too long: its limit, the second period, and some time.
-const GIVEN_UP: Duration = Duration::from_secs(5);
+pub(crate) const GIVEN_UP: Duration = Duration::from_secs(5);
 /// How long a drop may take: a second period, and what libraries have to close.
-const DROPPED: Duration = Duration::from_secs(12);
+pub(crate) const DROPPED: Duration = Duration::from_secs(12);
 
 /// Does something, which must not take longer.
-fn within<T>(limit: Duration, what: &str, act: impl FnOnce() -> T) -> T {
+pub(crate) fn within<T>(limit: Duration, what: &str, act: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let result = act();
     assert!(start.elapsed() < limit, "{what} took {:?}", start.elapsed());
     result
 }
 
-fn report(error: &GroupError) -> &Report {
+pub(crate) fn report(error: &GroupError) -> &Report {
     match error {
         GroupError::TimedOut { report, .. } | GroupError::Interrupted { report, .. } => report,
         GroupError::Failed { released, .. } => released,
@@ -36,14 +36,20 @@ fn report(error: &GroupError) -> &Report {
     }
 }
 
-/// Everyone came back, the group refuses to go on and says what the first cause was, it is dropped in time, and another group
-/// works.
-fn over_and_done(on: On, mut group: PlanGroup, cause: &GroupError) {
-    assert_eq!(report(cause).leak, None, "{cause}");
+/// The group refuses to go on, at once, and says what the first cause was.
+pub(crate) fn refuses(group: &mut PlanGroup, cause: &GroupError) {
     let aborted = GroupError::Aborted(cause.to_string());
-    assert_eq!(group.execute(), Err(aborted.clone()));
-    assert_eq!(group.finish(), Err(aborted.clone()));
-    assert_eq!(group.read_bytes(0, BufferId(0)), Err(aborted));
+    within(GIVEN_UP, "the refusals", || {
+        assert_eq!(group.execute(), Err(aborted.clone()));
+        assert_eq!(group.finish(), Err(aborted.clone()));
+        assert_eq!(group.read_bytes(0, BufferId(0)), Err(aborted));
+    });
+}
+
+/// Everyone came back, the group refuses to go on, it is dropped in time, and another group works.
+pub(crate) fn over_and_done(on: On, mut group: PlanGroup, cause: &GroupError) {
+    assert_eq!(report(cause).leak, None, "{cause}");
+    refuses(&mut group, cause);
     within(DROPPED, "the drop", || drop(group));
     on.healthy();
 }
@@ -109,18 +115,23 @@ pub(crate) fn ten_rounds(on: On) {
     round(1);
     let level = on.level();
     (2..12).for_each(round);
-    on.await_level(&level);
+    level.reached().unwrap();
 }
 
 /// `before` (all_reduce) → `act` ([`LATE`]) → `after` (all_reduce), where rank 1 is late in a step.
 fn late_in(on: On, step: i32) -> PlanGroup {
+    late_by(on, step, LATE_MILLIS)
+}
+
+/// As [`late_in`], by so many milliseconds.
+pub(crate) fn late_by(on: On, step: i32, millis: i32) -> PlanGroup {
     let graphs = on.graphs(2, |rank, graph| {
         let x = graph.buffer(BufferDecl::new("x", DType::F32, [1000]).upload(Upload::First));
         let steps = graph.buffer(BufferDecl::new("steps", DType::I32, [1]).upload(Upload::First));
         let average = || OpSpec::new("all_reduce").arg("buffer", x).arg("reduce", ReduceOp::Avg);
         graph.step(average().named("before"));
         let act = KernelSpec::new(&LATE).arg("steps", steps).arg("at", if rank == 1 { step } else { -1 });
-        graph.step(act.arg("millis", LATE_MILLIS).grid(1, 32).named("act"));
+        graph.step(act.arg("millis", millis).grid(1, 32).named("act"));
         graph.step(average().named("after"));
     });
     let mut group = on.bind(graphs, on.limited(LIMIT));

@@ -1,4 +1,4 @@
-//! Kernels that take their time.
+//! Kernels that take their time, or write where nothing is.
 
 use std::time::Duration;
 
@@ -94,9 +94,35 @@ fn slow_copy(call: &HostCall<'_>) -> Result<(), String> {
     Ok(())
 }
 
+/// Counts steps in `steps`, and in step `at` waits and writes where nothing is. There is no such form for host devices, which would
+/// end the process.
+pub(crate) static STRAY: KernelDef = KernelDef {
+    name: "stray",
+    summary: "counts steps, and in step `at` waits and writes where nothing is",
+    params: &[
+        ParamDef::read_write("steps", I32, "[1], steps so far"),
+        ParamDef::scalar("at", I32, "the step to do so in; none if negative"),
+        ParamDef::scalar("millis", I32, "how long to wait"),
+    ],
+    cuda: Some(CudaSource::new(
+        with_wait!(
+            "__device__ void stray(squall::Buffer<i32> steps, squall::Scalar<i32> at, squall::Scalar<i32> millis, const squall::Launch &) {
+    if (squall::x() != 0) return;
+    i32 step = steps[0];
+    steps[0] = step + 1;
+    if (step != at.get()) return;
+    wait_for((u64)millis.get() * 1000000);
+    *(u32 *)8 = 1;
+}"
+        ),
+        "stray",
+    )),
+    ..KernelDef::EMPTY
+};
+
 /// That they compile is seen without a GPU.
 pub(crate) fn compiled() -> Completion {
-    for kernel in [&LATE, &SLOW_COPY] {
+    for kernel in [&LATE, &SLOW_COPY, &STRAY] {
         let source = Specialised::with_dtypes(kernel, &vec![DType::I32; kernel.params.len()], 256).unwrap();
         match compile(&source, Arch(9, 0)) {
             Ok(_) => {}

@@ -3,8 +3,11 @@
 //! - [`edges`]: what is empty, odd, huge, or rounded.
 //! - [`examples`]: every example gives what it gives on the host.
 //! - [`failing`]: ranks that fail, hang, are late or are dropped, and what is left afterwards.
-//! - [`kernels`]: kernels that take their time.
+//! - [`forbidden`]: an op that does in a step what no capture allows.
+//! - [`kernels`]: kernels that take their time, or write where nothing is.
+//! - [`lost`]: what a process does not get over, a GPU that is lost and a kernel that does not end.
 //! - [`on`]: where a trial runs.
+//! - [`pipelines`](squall_tests::pipelines): those of the host, with the same results.
 //! - [`placement`]: devices in any order, missing, twice, or hidden.
 //! - [`steps`]: captured steps with new input, and results that are read in time.
 //!
@@ -24,7 +27,9 @@
 mod edges;
 mod examples;
 mod failing;
+mod forbidden;
 mod kernels;
+mod lost;
 mod on;
 mod placement;
 mod steps;
@@ -35,11 +40,13 @@ use libtest_mimic::{Arguments, Completion, Trial};
 use squall_core::conformance::Found;
 use squall_cuda_backend as _;
 use squall_nccl_ops::{NcclError, UniqueId};
+use squall_tests::pipelines::{PIPELINES, Pipeline, averaged};
 use squall_tests::registry;
 
-use on::{APART, On};
+use on::{APART, APART_ON, On};
 
 /// A trial.
+#[derive(Clone, Copy)]
 struct Test {
     name: &'static str,
     /// The GPUs that it needs.
@@ -48,13 +55,39 @@ struct Test {
     captured: bool,
     /// Whether it runs on host devices too.
     host: bool,
-    run: fn(On),
+    run: Run,
+}
+
+/// What a trial does.
+#[derive(Clone, Copy)]
+enum Run {
+    Trial(fn(On)),
+    /// On one rank, and on one a device.
+    Pipeline(&'static Pipeline),
+}
+
+impl Run {
+    fn on(self, on: On) {
+        match self {
+            Run::Trial(run) => run(on),
+            Run::Pipeline(pipeline) => {
+                for world in [1, on.ranks] {
+                    pipeline.run(&on.devices(world), world, on.capture);
+                }
+            }
+        }
+    }
 }
 
 impl Test {
     /// A trial on so many GPUs.
     const fn gpu(name: &'static str, gpus: u32, run: fn(On)) -> Test {
-        Test { name, gpus, captured: false, host: false, run }
+        Test { name, gpus, captured: false, host: false, run: Run::Trial(run) }
+    }
+
+    fn pipeline(pipeline: &'static Pipeline) -> Test {
+        let run = Run::Pipeline(pipeline);
+        Test { name: pipeline.name, gpus: 2, captured: true, host: true, run }
     }
 
     const fn captured(self) -> Test {
@@ -68,13 +101,12 @@ impl Test {
     fn trials(&self, found: &Found) -> Vec<Trial> {
         let run = self.run;
         let on_gpus = |capture: bool| {
-            let how = if capture { "cuda, captured: " } else { "cuda: " };
             let (lacks, on) = (found.lacks(self.gpus), On::gpus(found.count(), capture));
-            Trial::ignorable_test(format!("{how}{}", self.name), move || {
+            Trial::ignorable_test(format!("{}: {}", on.how(), self.name), move || {
                 if let Some(reason) = &lacks {
                     return Ok(Completion::ignored_with(reason));
                 }
-                run(on);
+                run.on(on);
                 Ok(Completion::Completed)
             })
         };
@@ -84,7 +116,7 @@ impl Test {
         }
         if self.host {
             trials.push(Trial::test(format!("host: {}", self.name), move || {
-                run(On::HOST);
+                run.on(On::HOST);
                 Ok(())
             }));
         }
@@ -101,6 +133,11 @@ const TESTS: &[Test] = &[
     Test::gpu("a ring with new input every step", 2, steps::ring).captured().and_host(),
     Test::gpu("a pipeline with new input every step", 2, steps::pipeline).captured().and_host(),
     Test::gpu("a grouped exchange with new input every step", 2, steps::exchange).captured().and_host(),
+    Test::gpu("a kernel, an average and a kernel with new input every step", 2, |on| {
+        averaged(on.kind, on.ranks, on.options());
+    })
+    .captured()
+    .and_host(),
     Test::gpu("results are never of another step", 2, steps::never_of_another_step).captured().and_host(),
     Test::gpu("roots and blocks go by rank and not by device", 2, placement::turned).captured().and_host(),
     Test::gpu("a device twice is refused", 1, placement::twice),
@@ -123,13 +160,22 @@ const TESTS: &[Test] = &[
     Test::gpu("a group is dropped with steps in flight", 2, failing::in_flight).captured().and_host(),
     Test::gpu("groups are dropped in any order", 2, failing::any_order).captured().and_host(),
     Test::gpu("queued steps are interrupted", 2, failing::interrupt).captured().and_host(),
+    Test::gpu("what cannot be captured is said, and runs as it is", 2, forbidden::allocation),
+    Test::gpu("a rank that loses its GPU releases the others", 2, lost::stray).captured(),
+    Test::gpu("a kernel that does not end holds neither the drop nor the exit", 2, lost::endless)
+        .captured()
+        .and_host(),
 ];
 
-/// What a process of its own does.
-const APARTS: &[(&str, fn())] = &[
+/// What a process of its own does, by name.
+type Apart = (&'static str, fn(On));
+
+const APARTS: &[Apart] = &[
     ("cold", steps::cold_apart),
+    ("endless", lost::endless_apart),
     ("hidden", placement::hidden_apart),
     ("reordered", placement::reordered_apart),
+    ("stray", lost::stray_apart),
 ];
 
 /// The GPUs that there are, or why there is nothing to test with.
@@ -144,8 +190,9 @@ fn found() -> Found {
 
 fn main() -> ExitCode {
     if let Ok(name) = std::env::var(APART) {
+        let on = On::of(&std::env::var(APART_ON).unwrap()).unwrap();
         // A panic ends the process with another status.
-        APARTS.iter().find(|(known, _)| *known == name).unwrap().1();
+        APARTS.iter().find(|(known, _)| *known == name).unwrap().1(on);
         return ExitCode::SUCCESS;
     }
     // One at a time: trials count threads and memory.
@@ -159,6 +206,7 @@ fn main() -> ExitCode {
         println!("all trials on GPUs are ignored: {reason}");
     }
     let compiled = Trial::ignorable_test("the kernels of these trials compile", || Ok(kernels::compiled()));
-    let trials = TESTS.iter().flat_map(|test| test.trials(&found)).chain([compiled]).collect();
+    let tests = TESTS.iter().copied().chain(PIPELINES.map(Test::pipeline));
+    let trials = tests.flat_map(|test| test.trials(&found)).chain([compiled]).collect();
     libtest_mimic::run(&args, trials).exit_code()
 }

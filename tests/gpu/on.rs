@@ -1,19 +1,25 @@
 //! Where a trial runs.
 
+use std::io::{Read as _, Seek as _};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use squall_core::conformance::Level;
 use squall_core::{
-    BufferDecl, BufferId, DType, GraphBuilder, GroupError, Options, PlanGroup, ReduceOp, TaskGraph, Upload,
-    Verified, verify,
+    BufferDecl, BufferId, DType, GraphBuilder, KernelDef, OpSpec, Options, PlanGroup, ReduceOp, TaskGraph,
+    Upload, Verified,
 };
-use squall_core::{KernelDef, OpSpec};
 use squall_cuda_backend::memory_of;
 use squall_runner::manifest::devices::{DeviceSpec, Devices, Which};
-use squall_tests::{graphs_for, registry};
+use squall_tests::{bind, bind_verified, graphs_for, registry};
 
 /// The variable that names what a process of its own is to do.
 pub(crate) const APART: &str = "SQUALL_TEST_APART";
+/// The variable that says where: [`On::how`].
+pub(crate) const APART_ON: &str = "SQUALL_TEST_APART_ON";
+
+/// How long a process of its own may take that has nothing to wait for.
+pub(crate) const ALONE: Duration = Duration::from_secs(120);
 
 /// The devices of a trial, and whether steps are captured.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +36,20 @@ impl On {
     /// So many GPUs.
     pub(crate) fn gpus(count: u32, capture: bool) -> On {
         On { kind: "cuda", ranks: count.min(4), capture }
+    }
+
+    /// What the names of its trials begin with.
+    pub(crate) fn how(self) -> &'static str {
+        match (self.is_gpu(), self.capture) {
+            (false, _) => "host",
+            (true, false) => "cuda",
+            (true, true) => "cuda, captured",
+        }
+    }
+
+    /// What [`On::how`] names, with two GPUs.
+    pub(crate) fn of(how: &str) -> Option<On> {
+        [On::HOST, On::gpus(2, false), On::gpus(2, true)].into_iter().find(|on| on.how() == how)
     }
 
     pub(crate) fn is_gpu(self) -> bool {
@@ -56,19 +76,12 @@ impl On {
 
     /// Verifies graphs and binds them to the first devices.
     pub(crate) fn bind(self, graphs: Vec<TaskGraph>, options: Options) -> PlanGroup {
-        let verified = verify(graphs).unwrap_or_else(|problems| panic!("{problems}"));
-        self.group(verified, options).unwrap_or_else(|error| panic!("{error}"))
+        bind(graphs, options)
     }
 
     /// Binds graphs that no verification would let pass.
     pub(crate) fn past_verification(self, graphs: Vec<TaskGraph>, options: Options) -> PlanGroup {
-        self.group(Verified::unverified(graphs), options).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    fn group(self, verified: Verified, options: Options) -> Result<PlanGroup, GroupError> {
-        let ranks = verified.graphs().len() as u32;
-        let devices = (0..ranks).map(|index| registry().open(self.kind, index).unwrap());
-        PlanGroup::new(registry(), verified, &devices.collect::<Vec<_>>(), options)
+        bind_verified(Verified::unverified(graphs), options)
     }
 
     /// Runs a healthy job: what went wrong before must not matter to it.
@@ -87,50 +100,44 @@ impl On {
         }
     }
 
-    /// Threads of this process, and free memory of its GPUs.
+    /// What this process holds, with its GPUs.
     pub(crate) fn level(self) -> Level {
-        Level {
-            threads: std::fs::read_dir("/proc/self/task").unwrap().count(),
-            free: (0..if self.is_gpu() { self.ranks } else { 0 })
-                .map(|gpu| memory_of(gpu).unwrap().0)
-                .collect(),
-        }
+        let gpus = if self.is_gpu() { self.ranks } else { 0 };
+        Level::now(gpus, |gpu| Ok(memory_of(gpu)?.0)).unwrap()
     }
 
-    /// Waits until all is as it was.
-    pub(crate) fn await_level(self, before: &Level) {
-        // Less than a communicator takes.
-        const SLACK: u64 = 64 << 20;
+    /// Does something on these devices in a process of its own, with that in its environment. It must succeed, and have ended by
+    /// the limit.
+    pub(crate) fn apart(self, name: &str, environment: &[(&str, &str)], limit: Duration) {
+        let mut said = tempfile::tempfile().unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.env(APART, name).env(APART_ON, self.how()).envs(environment.iter().copied());
+        let mut child =
+            command.stdout(said.try_clone().unwrap()).stderr(said.try_clone().unwrap()).spawn().unwrap();
         let start = Instant::now();
-        loop {
-            let now = self.level();
-            let missing = before.free.iter().zip(&now.free).any(|(before, now)| now + SLACK < *before);
-            if now.threads <= before.threads && !missing {
-                return;
+        let status = loop {
+            match child.try_wait().unwrap() {
+                None if start.elapsed() < limit => std::thread::sleep(Duration::from_millis(10)),
+                status => break status,
             }
-            assert!(start.elapsed() < Duration::from_secs(15), "{now:?} where there was {before:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        };
+        let ended = status.map_or_else(
+            || {
+                child.kill().unwrap();
+                let _ = child.wait();
+                format!("killed after {limit:?}")
+            },
+            |status| status.to_string(),
+        );
+        let mut text = Vec::new();
+        said.rewind().unwrap();
+        said.read_to_end(&mut text).unwrap();
+        let text = String::from_utf8_lossy(&text);
+        assert!(status.is_some_and(|s| s.success()), "{name} {environment:?}: {ended}\n{text}");
     }
-}
-
-/// What a process holds.
-#[derive(Debug)]
-pub(crate) struct Level {
-    threads: usize,
-    free: Vec<u64>,
 }
 
 /// A standard kernel.
 pub(crate) fn kernel(name: &str) -> &'static KernelDef {
     registry().kernel(name).unwrap()
-}
-
-/// Does something in a process of its own, with that in its environment; it must succeed.
-pub(crate) fn apart(name: &str, environment: &[(&str, &str)]) {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    let output = command.env(APART, name).envs(environment.iter().copied()).output().unwrap();
-    let text =
-        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-    assert!(output.status.success(), "{name} {environment:?}: {}\n{text}", output.status);
 }

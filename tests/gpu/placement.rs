@@ -5,7 +5,7 @@ use squall_runner::manifest::devices::{DeviceSpec, Devices, Which};
 use squall_runner::run::RunError;
 use squall_tests::{registry, run_text_on};
 
-use crate::on::{On, apart};
+use crate::on::{ALONE, On};
 
 /// Every rank gets rank 1's `x`, and all ranks' numbers.
 const TURNED: &str = r#"
@@ -92,12 +92,12 @@ pub(crate) fn missing(on: On) {
     refused(on, registry().backend("cuda").unwrap().count().unwrap().unwrap());
 }
 
-pub(crate) fn hidden(_: On) {
-    apart("hidden", &[("CUDA_VISIBLE_DEVICES", "1")]);
+pub(crate) fn hidden(on: On) {
+    on.apart("hidden", &[("CUDA_VISIBLE_DEVICES", "1")], ALONE);
 }
 
 /// The second GPU is the only one, under the first's name.
-pub(crate) fn hidden_apart() {
+pub(crate) fn hidden_apart(_: On) {
     let on = On::gpus(1, false);
     assert_eq!(registry().backend("cuda").unwrap().count(), Ok(Some(1)));
     refused(on, 1);
@@ -113,11 +113,11 @@ pub(crate) fn hidden_apart() {
     assert_eq!(group.read::<i32>(0, y).unwrap(), [7]);
 }
 
-pub(crate) fn reordered(_: On) {
-    apart("reordered", &[("CUDA_VISIBLE_DEVICES", "1,0")]);
+pub(crate) fn reordered(on: On) {
+    on.apart("reordered", &[("CUDA_VISIBLE_DEVICES", "1,0")], ALONE);
 }
 
-pub(crate) fn reordered_apart() {
+pub(crate) fn reordered_apart(_: On) {
     for capture in [false, true] {
         by_rank(On::gpus(2, capture), [0, 1]);
         by_rank(On::gpus(2, capture), [1, 0]);

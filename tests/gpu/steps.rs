@@ -5,7 +5,7 @@ use squall_core::{
 };
 
 use crate::kernels::SLOW_COPY;
-use crate::on::{On, apart, kernel};
+use crate::on::{ALONE, On, kernel};
 
 const STEPS: u64 = 50;
 /// Elements of a rank's input, or of a block of it.
@@ -195,12 +195,12 @@ pub(crate) fn never_of_another_step(on: On) {
 }
 
 /// The very first step of a process is one to capture: nothing of NCCL or the devices is connected.
-pub(crate) fn cold(_: On) {
-    apart("cold", &[]);
+pub(crate) fn cold(on: On) {
+    on.apart("cold", &[], ALONE);
 }
 
 /// kernel → ring → all_reduce, captured, and then as it is.
-pub(crate) fn cold_apart() {
+pub(crate) fn cold_apart(_: On) {
     for capture in [true, false] {
         let on = On::gpus(2, capture);
         let graphs = on.graphs(2, |rank, graph| {

@@ -16,18 +16,20 @@
 //!
 //! All values travel through staging memory and the stream, so that nothing is assumed of where a device's memory is.
 //! What an op says that it needs ([`crate::Needs`]) is respected: a library that takes `f32` alone is tried with that.
-//! [`Ranks`] and [`Rank`] are the harness, for a backend's own tests too.
+//! [`Ranks`] and [`Rank`] are the harness, for a backend's own tests too; [`Level`] shows that these leave nothing behind.
 
 mod abort;
 mod collectives;
 mod found;
 mod groups;
+mod level;
 mod memory;
 mod messages;
 mod ranks;
 mod values;
 
 pub use found::Found;
+pub use level::{Free, Level};
 pub use ranks::{Buffer, Op, Rank, Ranks};
 pub use values::Random;
 

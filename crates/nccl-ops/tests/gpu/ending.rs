@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use squall_core::conformance::{Buffer, Op, Outcome, Rank, Ranks, Target};
+use squall_core::conformance::{Buffer, Level, Op, Outcome, Rank, Ranks, Target};
 use squall_core::{DType, DeviceError, ReduceOp, Stream, Work, World};
 use squall_cuda_backend::memory_of;
 
@@ -13,41 +13,10 @@ use crate::joining::ints;
 const RELEASE: Duration = Duration::from_secs(4);
 /// What the last session's drop may take: the library's own limit, and some more.
 const CLOSE: Duration = Duration::from_secs(7);
-/// Memory that may be missing at the end: less than a communicator takes.
-const SLACK: u64 = 64 << 20;
 
-/// Threads of this process, and free memory of its GPUs.
-pub(crate) struct Level {
-    threads: usize,
-    free: Vec<u64>,
-}
-
-impl Level {
-    pub(crate) fn now(gpus: u32) -> Level {
-        Level {
-            threads: std::fs::read_dir("/proc/self/task").unwrap().count(),
-            free: (0..gpus).map(|gpu| memory_of(gpu).unwrap().0).collect(),
-        }
-    }
-
-    /// Waits until all is as it was.
-    pub(crate) fn reached(&self) -> Outcome {
-        let until = Instant::now() + Duration::from_secs(10);
-        loop {
-            let now = Level::now(self.free.len() as u32);
-            let missing = self.free.iter().zip(&now.free).any(|(before, now)| now + SLACK < *before);
-            if now.threads <= self.threads && !missing {
-                return Ok(());
-            }
-            if Instant::now() > until {
-                return Err(format!(
-                    "{} threads where there were {}, {:?} bytes free where there were {:?}",
-                    now.threads, self.threads, now.free, self.free
-                ));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
+/// What this process holds, with so many GPUs.
+pub(crate) fn level(gpus: u32) -> Result<Level, String> {
+    Level::now(gpus, |gpu| Ok(memory_of(gpu)?.0))
 }
 
 fn world(size: u32) -> World {
@@ -105,7 +74,7 @@ impl Hang {
 
 pub(crate) fn ten_aborts(target: &Target<'static>) -> Outcome {
     healthy(target, 2)?;
-    let level = Level::now(2);
+    let level = level(2)?;
     for (round, hang) in Hang::ALL.into_iter().cycle().take(10).enumerate() {
         // When the abort began.
         let start = OnceLock::new();
@@ -205,7 +174,7 @@ pub(crate) fn live_stream(target: &Target<'static>) -> Outcome {
 /// NCCL does not close a communicator while a captured graph has its work: the close is let go, and ends when the graph does.
 pub(crate) fn live_graph(target: &Target<'static>) -> Outcome {
     healthy(target, 2)?;
-    let level = Level::now(2);
+    let level = level(2)?;
     let job = Ranks::connect(target, world(2))?;
     let start = Instant::now();
     let live = job.run(|rank| {

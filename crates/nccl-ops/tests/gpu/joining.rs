@@ -4,12 +4,12 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use squall_core::conformance::{Op, Outcome, Ranks, Target};
+use squall_core::conformance::{Op, Outcome, Rank, Ranks, Target};
 use squall_core::{DType, Device, ReduceOp, World};
 use squall_nccl_ops::{Communicators, NcclError, UniqueId};
 
 use crate::device;
-use crate::ending::{Level, healthy};
+use crate::ending::{capture, healthy, level, text};
 
 /// The argument that makes a process of this test the second of two: after it come the rank and the id.
 pub(crate) const CHILD: &str = "--join";
@@ -34,7 +34,7 @@ pub(crate) fn joined<'a>(
     Ok(Ranks::of(target, world, members.map(|((rank, device), session)| (rank, device, session))))
 }
 
-/// Sums and exchanges some numbers between two ranks, of which these are here.
+/// Sums and exchanges some numbers between two ranks, of which these are here: as they are called, and captured and replayed.
 fn works(ranks: Ranks<'_>) -> Outcome {
     let ran = ranks.run(|rank| {
         let (me, other) = (rank.rank as i32, 1 - rank.rank);
@@ -54,9 +54,37 @@ fn works(ranks: Ranks<'_>) -> Outcome {
                 return Err(format!("step {step}: what was received is not right"));
             }
         }
-        Ok(())
+        replays(rank)
     });
     ran.map(|_| ())
+}
+
+/// The same from a capture, with new numbers in every replay.
+fn replays(rank: &mut Rank<'_>) -> Outcome {
+    let (me, other) = (rank.rank as i32, 1 - rank.rank);
+    let mut sum = rank.upload(&ints([0; 1000]))?;
+    let (mut sent, mut got) = (rank.upload(&ints([0; 10]))?, rank.upload(&ints([0; 10]))?);
+    let mut work = rank.prepare(&[
+        Op::new("all_reduce").buffer("buffer", sum.whole(DType::I32)).reduce(ReduceOp::Sum),
+        Op::new("send").buffer("buffer", sent.whole(DType::I32)).rank("peer", other),
+        Op::new("recv").buffer("buffer", got.whole(DType::I32)).rank("peer", other),
+    ])?;
+    // As plans do: once as it is, and then captured.
+    text(rank.run(&mut *work))?;
+    let mut replay = capture(rank, &mut *work)?;
+    for step in 1..=4 {
+        rank.write(&mut sum, &ints((0..1000).map(|i| i * step + me)))?;
+        rank.write(&mut sent, &ints([step * 10 + me; 10]))?;
+        rank.write(&mut got, &ints([-1; 10]))?;
+        text(rank.run(&mut *replay))?;
+        if rank.read(&mut sum)? != ints((0..1000).map(|i| 2 * i * step + 1)) {
+            return Err(format!("replay {step}: the sum is not right"));
+        }
+        if rank.read(&mut got)? != ints([step * 10 + other as i32; 10]) {
+            return Err(format!("replay {step}: what was received is not right"));
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn two_processes(target: &Target<'static>) -> Outcome {
@@ -91,7 +119,7 @@ pub(crate) fn alone(target: &Target<'static>) -> Outcome {
     healthy(target, 1)?;
     // With its thread that waits for ranks, which NCCL does not end.
     let id = UniqueId::new().map_err(|error| error.to_string())?;
-    let (level, start) = (Level::now(1), Instant::now());
+    let (level, start) = (level(1)?, Instant::now());
     let outcome = Communicators::join(id, 2, &[(0, device(0))], start + Duration::from_secs(1));
     match outcome.err() {
         Some(NcclError::Deadline { rank: 0, world: 2, .. }) => {}
