@@ -155,8 +155,13 @@ impl Context {
         self.make_current()?;
         let function = match self.load(&code.bytes) {
             // Left on disk beside another driver, perhaps.
-            Err(_) if code.kept => {
-                self.load(&compile::code_anew(&source, self.arch).map_err(failed)?.bytes)?
+            Err(DeviceError::Failed(refused)) if code.kept => {
+                // Without a compiler, that it was refused is what is wrong.
+                let anew = compile::code_anew(&source, self.arch).map_err(|error| match failed(error) {
+                    DeviceError::Unsupported(text) => DeviceError::Unsupported(format!("{refused}\n{text}")),
+                    other => other,
+                })?;
+                self.load(&anew.bytes)?
             }
             loaded => loaded?,
         };

@@ -93,8 +93,45 @@ impl Driver {
     }
 }
 
-/// The functions that are called before the version is known.
-const FIRST: [&CStr; 4] = [c"cuDriverGetVersion", c"cuInit", c"cuGetErrorName", c"cuGetErrorString"];
+/// Every function of the driver that this crate calls; a test sees that none is missing. The bindings look each up at its first call,
+/// and panic where it is not there.
+const CALLED: [&CStr; 35] = [
+    c"cuDriverGetVersion",
+    c"cuInit",
+    c"cuGetErrorName",
+    c"cuGetErrorString",
+    c"cuCtxSetCurrent",
+    c"cuDeviceGet",
+    c"cuDeviceGetAttribute",
+    c"cuDeviceGetCount",
+    c"cuDeviceGetName",
+    c"cuDeviceGetPCIBusId",
+    c"cuDeviceGetUuid_v2",
+    c"cuDevicePrimaryCtxRetain",
+    c"cuDeviceTotalMem_v2",
+    c"cuGraphDestroy",
+    c"cuGraphExecDestroy",
+    c"cuGraphInstantiateWithFlags",
+    c"cuGraphLaunch",
+    c"cuLaunchKernel",
+    c"cuMemAlloc_v2",
+    c"cuMemFreeHost",
+    c"cuMemFree_v2",
+    c"cuMemGetInfo_v2",
+    c"cuMemHostAlloc",
+    c"cuMemcpyAsync",
+    c"cuMemsetD8Async",
+    c"cuModuleGetFunction",
+    c"cuModuleLoadData",
+    c"cuStreamBeginCapture_v2",
+    c"cuStreamCreate",
+    c"cuStreamDestroy_v2",
+    c"cuStreamEndCapture",
+    c"cuStreamQuery",
+    c"cuStreamSynchronize",
+    c"cuStreamWriteValue32_v2",
+    c"cuStreamWriteValue64_v2",
+];
 
 /// Whether the bindings call this very library: they look for it by names of their own, of which `libcuda.so` is the first, and
 /// panic where they find none, or not the function.
@@ -105,10 +142,16 @@ fn is_bound_to(found: &Found) -> Result<(), String> {
     }
     // SAFETY: it is present.
     let bound = unsafe { sys::culib() };
-    for name in FIRST {
+    for name in CALLED {
         // SAFETY: the addresses are only compared.
         let address = unsafe { found.library.get::<*const ()>(name.to_bytes_with_nul()) };
-        let address = address.map_err(|error| format!("it is no CUDA driver: {error}"))?;
+        let address = address.map_err(|error| {
+            format!(
+                "it is no driver of CUDA {} or newer: it has no `{}`: {error}",
+                dotted(MINIMUM),
+                name.to_string_lossy()
+            )
+        })?;
         // SAFETY: as above.
         let other = unsafe { bound.get::<*const ()>(name.to_bytes_with_nul()) };
         if !other.is_ok_and(|other| *other == *address) {
@@ -176,4 +219,32 @@ fn is_lost(result: CUresult) -> bool {
             | CUresult::CUDA_ERROR_EXTERNAL_DEVICE
             | CUresult::CUDA_ERROR_UNKNOWN
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_function_that_is_called_is_looked_up_first() {
+        let mut files = vec![PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
+        let mut called = Vec::new();
+        while let Some(path) = files.pop() {
+            if path.is_dir() {
+                files.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+                continue;
+            }
+            let text = std::fs::read_to_string(path).unwrap();
+            for call in text.split("sys::").skip(1).filter(|call| call.starts_with("cu")) {
+                let end = call.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(call.len());
+                called.push(call[..end].to_string());
+            }
+        }
+        called.retain(|name| name != "culib");
+        called.sort();
+        called.dedup();
+        let mut known: Vec<String> = CALLED.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+        known.sort();
+        assert_eq!(called, known);
+    }
 }

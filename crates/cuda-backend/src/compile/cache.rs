@@ -43,7 +43,9 @@ pub(crate) fn folder() -> Option<PathBuf> {
     if std::env::var_os("SQUALL_CACHE").is_some() {
         return set("SQUALL_CACHE");
     }
-    let caches = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;
+    // Relative ones would mean another folder wherever a program is started, and are not to count.
+    let absolute = |name: &str| set(name).filter(|folder| folder.is_absolute());
+    let caches = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
     Some(caches.join("squall"))
 }
 
@@ -58,10 +60,13 @@ fn is_own(metadata: &Metadata) -> bool {
 
 /// The kernel, if it is there and whole.
 pub(crate) fn read(folder: &Path, key: Key) -> Option<Vec<u8>> {
-    let mut file = File::open(file(folder, key)).ok()?;
-    if !is_own(&std::fs::metadata(folder).ok()?) || !is_own(&file.metadata().ok()?) {
+    let file = file(folder, key);
+    // Before it is opened: to open what is no file, as a pipe, may take for ever.
+    let safe = |path: &Path| std::fs::metadata(path).is_ok_and(|metadata| is_own(&metadata));
+    if !safe(folder) || !safe(&file) || !file.is_file() {
         return None;
     }
+    let mut file = File::open(file).ok()?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).ok()?;
     let (magic, rest) = bytes.split_first_chunk::<8>()?;

@@ -122,13 +122,20 @@ impl Nvrtc {
         };
         let mut version = (0, 0);
         // SAFETY: both places are written before the call returns.
-        unsafe { (functions.version)(&mut version.0, &mut version.1) };
+        let told = unsafe { (functions.version)(&mut version.0, &mut version.1) };
         let mut count = 0;
         // SAFETY: `count` is written.
-        unsafe { (functions.arch_count)(&mut count) };
-        let mut numbers = vec![0; usize::try_from(count).unwrap_or(0)];
+        let counted = unsafe { (functions.arch_count)(&mut count) };
+        // So many architectures there will never be.
+        let mut numbers = vec![0; usize::try_from(count).unwrap_or(0).min(1 << 16)];
         // SAFETY: the call writes as many numbers as it said.
-        unsafe { (functions.arches)(numbers.as_mut_ptr()) };
+        let listed = if numbers.is_empty() { 1 } else { unsafe { (functions.arches)(numbers.as_mut_ptr()) } };
+        if (told, counted, listed) != (0, 0, 0) {
+            return Err(CompileError::Missing(format!(
+                "{} is no NVRTC that can be used: it does not tell its version and the architectures that it knows",
+                found.path.display()
+            )));
+        }
         let arches = numbers.into_iter().map(|number| Arch(number / 10, number % 10)).collect();
         Ok(Nvrtc { functions, path: found.path, version, arches })
     }
@@ -221,7 +228,8 @@ unsafe fn function<T: Copy>(found: &Found, name: &CStr) -> Result<T, CompileErro
     // SAFETY: the caller vouches for the type; the library is never closed.
     let symbol = unsafe { found.library.get::<T>(name.to_bytes_with_nul()) };
     symbol.map(|symbol| *symbol).map_err(|error| {
-        CompileError::Missing(format!("{} is no NVRTC that can be used: {error}", found.path.display()))
+        let (file, name) = (found.path.display(), name.to_string_lossy());
+        CompileError::Missing(format!("{file} is no NVRTC that can be used: it has no `{name}`: {error}"))
     })
 }
 

@@ -37,6 +37,14 @@ static OPENED: extern "C" fn() = {
 fn number(name: &str, or: i32) -> i32 { std::env::var(name).map_or(or, |n| n.parse().unwrap()) }
 unsafe fn put<T>(place: *mut T, value: T) -> i32 { unsafe { place.write(value) }; 0 }
 
+macro_rules! unused { ($($name:ident)*) => { $(#[unsafe(no_mangle)] extern "C" fn $name() -> i32 { 999 })* } }
+unused! {
+    cuCtxSetCurrent cuDevicePrimaryCtxRetain cuGraphDestroy cuGraphExecDestroy cuGraphInstantiateWithFlags
+    cuGraphLaunch cuLaunchKernel cuMemAlloc_v2 cuMemFreeHost cuMemFree_v2
+    cuMemGetInfo_v2 cuMemHostAlloc cuMemcpyAsync cuMemsetD8Async cuModuleGetFunction
+    cuModuleLoadData cuStreamBeginCapture_v2 cuStreamCreate cuStreamDestroy_v2 cuStreamEndCapture
+    cuStreamQuery cuStreamSynchronize cuStreamWriteValue32_v2 cuStreamWriteValue64_v2
+}
 #[unsafe(no_mangle)] unsafe extern "C" fn cuDriverGetVersion(v: *mut i32) -> i32 { unsafe { put(v, number("VERSION", 13000)) } }
 #[unsafe(no_mangle)] extern "C" fn cuInit(_: u32) -> i32 { number("CU_INIT", 0) }
 #[unsafe(no_mangle)] unsafe extern "C" fn cuGetErrorName(_: i32, t: *mut *const c_char) -> i32 { unsafe { put(t, c"CUDA_ERROR_UNKNOWN".as_ptr()) } }
@@ -248,8 +256,10 @@ fn libraries_that_lack_functions_are_refused_by_their_files() {
     let file = |name: &str| lib.join(name).display().to_string();
     let driver = libc().canonicalize().unwrap().display().to_string();
     for line in [
-        format!("the NVIDIA driver {driver} cannot be used: it is no CUDA driver: "),
-        format!("{} is no NVRTC that can be used: ", file("libnvrtc.so.13")),
+        format!(
+            "the NVIDIA driver {driver} cannot be used: it is no driver of CUDA 12.0 or newer: it has no `cuDriverGetVersion`: "
+        ),
+        format!("{} is no NVRTC that can be used: it has no `nvrtcVersion`: ", file("libnvrtc.so.13")),
         format!("{} is no NCCL that can be used: it has no `ncclGetVersion`: ", file("libnccl.so.2")),
     ] {
         assert!(doctor.contains(&format!("\n    {line}")), "{line}\n{doctor}");

@@ -34,7 +34,8 @@ impl Stop {
 
     fn want(&self) {
         if self.0.wanted.swap(true, Ordering::AcqRel) {
-            std::process::exit(130);
+            // Not through the exit handlers, which would wait for whatever the process hangs in, such as the loader.
+            signal_hook::low_level::exit(130);
         }
         let running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.iter().for_each(Interrupt::interrupt);
