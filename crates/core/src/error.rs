@@ -121,6 +121,16 @@ pub enum GroupError {
 }
 
 impl GroupError {
+    /// What was leaked, if a rank did not return.
+    pub fn leak(&self) -> Option<Leak> {
+        match self {
+            GroupError::Failed { released: report, .. }
+            | GroupError::TimedOut { report, .. }
+            | GroupError::Interrupted { report, .. } => report.leak,
+            _ => None,
+        }
+    }
+
     /// The code to report it under.
     pub fn code(&self) -> Code {
         match self {

@@ -64,6 +64,16 @@ impl RunError {
         }
     }
 
+    /// Whether a rank did not return, and its thread and its memory were given up: the process then still holds what it hangs
+    /// in, and its exit handlers may wait for that.
+    pub fn has_leaked(&self) -> bool {
+        match self {
+            RunError::Group(error) => error.leak().is_some(),
+            RunError::Side { error, .. } => error.has_leaked(),
+            _ => false,
+        }
+    }
+
     /// Whether somebody stopped the run.
     pub fn is_interrupt(&self) -> bool {
         match self {
@@ -142,6 +152,13 @@ mod tests {
             error: DeviceError::Failed("it broke".into()),
             released: Box::default(),
         };
+        let mut stuck = late.clone();
+        if let GroupError::TimedOut { report, .. } = &mut stuck {
+            report.leak = Some(squall_core::error::Leak { threads: 1, buffers: 2, bytes: 3 });
+        }
+        let side = |error: GroupError| RunError::Side { side: "cuda", error: Box::new(error.into()) };
+        assert!(RunError::from(stuck.clone()).has_leaked() && side(stuck).has_leaked());
+        assert!(!RunError::from(late.clone()).has_leaked() && !side(late.clone()).has_leaked());
         for (error, status) in [
             (RunError::Refused(Problems(Vec::new())), 2),
             (RunError::Environment(String::new()), 4),

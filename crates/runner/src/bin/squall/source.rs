@@ -53,7 +53,12 @@ impl<'a> Source<'a> {
     /// Prints what is wrong, over the manifest where it has a place there; returns its exit status.
     pub(crate) fn fail(&self, error: &RunError) -> u8 {
         let Some(diagnostics) = error.diagnostics() else {
-            return output::fail_with(error.code(), error.exit_status(), &error.to_string());
+            let status = output::fail_with(error.code(), error.exit_status(), &error.to_string());
+            if error.has_leaked() {
+                // Not through the exit handlers: a GPU's driver waits in them for a kernel that does not end. All is printed.
+                signal_hook::low_level::exit(status.into());
+            }
+            return status;
         };
         output::diagnostics(&self.name(), &self.text, &diagnostics);
         if !self.args.set.is_empty() {
