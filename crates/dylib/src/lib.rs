@@ -69,6 +69,20 @@ pub struct Found {
     pub path: PathBuf,
 }
 
+impl Found {
+    /// A function of the library, or the loader's words why there is none of that name.
+    ///
+    /// # Safety
+    /// `T` must be the type of the function of that name.
+    pub unsafe fn function<T: Copy>(&self, name: &str) -> Result<T, String> {
+        // SAFETY: the caller's; the library is never closed.
+        let symbol = unsafe { self.library.get::<T>(name) };
+        symbol.map(|symbol| *symbol).map_err(|error| {
+            std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
+        })
+    }
+}
+
 /// A library that could not be opened. Displayed, it has the loader's words for every place that was tried; names that failed
 /// alike in one folder share a line.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use libloading::Library;
 use squall_dylib::{Found, Wanted};
 
 use crate::error::NcclError;
@@ -154,12 +153,11 @@ functions! {
 /// # Safety
 /// `T` must be the type of the function.
 unsafe fn function<T: Copy>(found: &Found, name: &'static str) -> Result<T, NcclError> {
-    let library: &'static Library = found.library;
-    // SAFETY: the caller's; the library is never closed.
-    unsafe { library.get::<T>(name) }.map(|symbol| *symbol).map_err(|error| NcclError::NoFunction {
+    // SAFETY: the caller's.
+    unsafe { found.function(name) }.map_err(|reason| NcclError::NoFunction {
         path: found.path.clone(),
         function: name,
-        reason: std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string),
+        reason,
     })
 }
 

@@ -105,19 +105,19 @@ impl Nvrtc {
         // SAFETY: each name is a function of NVRTC with the type of its field, by NVRTC's header.
         let functions = unsafe {
             Functions {
-                version: function(&found, c"nvrtcVersion")?,
-                error: function(&found, c"nvrtcGetErrorString")?,
-                create: function(&found, c"nvrtcCreateProgram")?,
-                destroy: function(&found, c"nvrtcDestroyProgram")?,
-                compile: function(&found, c"nvrtcCompileProgram")?,
-                arch_count: function(&found, c"nvrtcGetNumSupportedArchs")?,
-                arches: function(&found, c"nvrtcGetSupportedArchs")?,
-                cubin_size: function(&found, c"nvrtcGetCUBINSize")?,
-                cubin: function(&found, c"nvrtcGetCUBIN")?,
-                ptx_size: function(&found, c"nvrtcGetPTXSize")?,
-                ptx: function(&found, c"nvrtcGetPTX")?,
-                log_size: function(&found, c"nvrtcGetProgramLogSize")?,
-                log: function(&found, c"nvrtcGetProgramLog")?,
+                version: function(&found, "nvrtcVersion")?,
+                error: function(&found, "nvrtcGetErrorString")?,
+                create: function(&found, "nvrtcCreateProgram")?,
+                destroy: function(&found, "nvrtcDestroyProgram")?,
+                compile: function(&found, "nvrtcCompileProgram")?,
+                arch_count: function(&found, "nvrtcGetNumSupportedArchs")?,
+                arches: function(&found, "nvrtcGetSupportedArchs")?,
+                cubin_size: function(&found, "nvrtcGetCUBINSize")?,
+                cubin: function(&found, "nvrtcGetCUBIN")?,
+                ptx_size: function(&found, "nvrtcGetPTXSize")?,
+                ptx: function(&found, "nvrtcGetPTX")?,
+                log_size: function(&found, "nvrtcGetProgramLogSize")?,
+                log: function(&found, "nvrtcGetProgramLog")?,
             }
         };
         let mut version = (0, 0);
@@ -224,12 +224,11 @@ impl Nvrtc {
 ///
 /// # Safety
 /// The function of that name must have the type `T`.
-unsafe fn function<T: Copy>(found: &Found, name: &CStr) -> Result<T, CompileError> {
-    // SAFETY: the caller vouches for the type; the library is never closed.
-    let symbol = unsafe { found.library.get::<T>(name.to_bytes_with_nul()) };
-    symbol.map(|symbol| *symbol).map_err(|error| {
-        let (file, name) = (found.path.display(), name.to_string_lossy());
-        CompileError::Missing(format!("{file} is no NVRTC that can be used: it has no `{name}`: {error}"))
+unsafe fn function<T: Copy>(found: &Found, name: &str) -> Result<T, CompileError> {
+    // SAFETY: the caller's.
+    unsafe { found.function(name) }.map_err(|reason| {
+        let file = found.path.display();
+        CompileError::Missing(format!("{file} is no NVRTC that can be used: it has no `{name}`: {reason}"))
     })
 }
 

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use libloading::Library;
+
 use super::*;
 
 /// Compiles a library that exports functions returning 0, and a version.
