@@ -151,9 +151,10 @@ fn late_is_named(on: On, mut group: PlanGroup, steps: u64, step: u64) {
     let error =
         within(GIVEN_UP + Duration::from_secs(10), "the run", || group.execute_many(steps)).unwrap_err();
     let said = error.to_string();
+    let steps = squall_core::count(step, "step");
     let wanted = format!(
-        "step {step} took longer than 1s: rank 1 was late in `act` (last finished `before`, after {step} steps); \
-         rank 0 waited in `after` (last finished `act`, after {step} steps)"
+        "step {step} took longer than 1s: rank 1 was late in `act` (last finished `before`, after {steps}); \
+         rank 0 waited in `after` (last finished `act`, after {steps})"
     );
     assert_eq!(said, wanted);
     over_and_done(on, group, &error);

@@ -57,6 +57,7 @@ use std::time::Instant;
 use crate::args::{Arg, BoundRange};
 use crate::grid::Grid;
 use crate::kernel::KernelDef;
+use crate::words::count;
 
 /// An address in a device's memory; on a host device, in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -112,7 +113,26 @@ pub enum DeviceError {
 }
 
 fn asked(bytes: u64) -> String {
-    if bytes == 0 { String::new() } else { format!(": {bytes} bytes") }
+    if bytes == 0 { String::new() } else { format!(": {}", count(bytes, "byte")) }
+}
+
+impl DeviceError {
+    /// The error in a sentence that has named `device` already: it is not named again.
+    pub fn of(&self, device: &str) -> String {
+        match self {
+            DeviceError::OutOfMemory { device: own, bytes, message } if own == device => {
+                format!("out of memory{}: {message}", asked(*bytes))
+            }
+            DeviceError::Lost { device: own, message } if own == device => {
+                format!("lost to this process: {message}")
+            }
+            DeviceError::Failed(text) | DeviceError::Unsupported(text) => {
+                let rest = text.strip_prefix(device).and_then(|rest| rest.strip_prefix([':', ' ']));
+                rest.map_or(text.as_str(), str::trim_start).to_string()
+            }
+            other => other.to_string(),
+        }
+    }
 }
 
 /// A kind of device that this build can use. Registered with [`crate::register_backend!`].
@@ -296,4 +316,32 @@ pub trait Capture {
     fn begin(&mut self) -> Result<(), DeviceError>;
     /// Ends recording. Enqueuing the result replays what was recorded, on the same memory.
     fn end(&mut self) -> Result<Box<dyn Work>, DeviceError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_was_named_is_not_named_again() {
+        let memory =
+            |bytes| DeviceError::OutOfMemory { device: "cuda:1".into(), bytes, message: "too full".into() };
+        let lost = DeviceError::Lost { device: "cuda:1".into(), message: "a wrong address".into() };
+        for (error, said, elsewhere) in [
+            (memory(1), "out of memory: 1 byte: too full", "out of memory: 1 byte on cuda:1: too full"),
+            (memory(0), "out of memory: too full", "out of memory on cuda:1: too full"),
+            (
+                lost,
+                "lost to this process: a wrong address",
+                "cuda:1 is lost to this process: a wrong address",
+            ),
+            (DeviceError::Failed("cuda:1: cuInit: no".into()), "cuInit: no", "cuda:1: cuInit: no"),
+            (DeviceError::Unsupported("cuda:1 cannot".into()), "cannot", "cuda:1 cannot"),
+            (DeviceError::Failed("cuda:10: cuInit: no".into()), "cuda:10: cuInit: no", "cuda:10: cuInit: no"),
+            (DeviceError::Deadline, "the deadline passed", "the deadline passed"),
+        ] {
+            assert_eq!(error.of("cuda:1"), said);
+            assert_eq!(error.of("cuda:2"), elsewhere);
+        }
+    }
 }

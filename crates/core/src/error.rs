@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::codes;
 use crate::device::DeviceError;
 use crate::diagnostic::{Code, Diagnostic};
+use crate::words::count;
 
 /// All that was found wrong with a job, in one report.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +41,7 @@ pub enum GroupError {
     #[error("{0}")]
     Uncaptured(Problems),
     /// A rank could not be bound to its device.
-    #[error("rank {rank} on {device}{}: {error}", task.as_ref().map(|t| format!(", task `{t}`")).unwrap_or_default())]
+    #[error("rank {rank} on {device}{}: {}", task.as_ref().map(|t| format!(", task `{t}`")).unwrap_or_default(), error.of(device))]
     Bind {
         /// The rank.
         rank: u32,
@@ -282,9 +283,10 @@ impl fmt::Display for Standing {
             Some(task) => write!(f, "`{task}`")?,
             None => return write!(f, "its work"),
         }
+        let steps = count(self.steps, "step");
         match &self.finished {
-            Some(task) => write!(f, " (last finished `{task}`, after {} steps)", self.steps),
-            None => write!(f, " (its first task, after {} steps)", self.steps),
+            Some(task) => write!(f, " (last finished `{task}`, after {steps})"),
+            None => write!(f, " (its first task, after {steps})"),
         }
     }
 }
@@ -292,12 +294,42 @@ impl fmt::Display for Standing {
 impl fmt::Display for Leak {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Leak { threads, buffers, bytes } = self;
-        let plural = |n: usize| if n == 1 { "" } else { "s" };
         write!(
             f,
-            "{threads} rank thread{} and {buffers} buffer{} ({bytes} bytes) are leaked, and the group is unusable",
-            plural(*threads),
-            plural(*buffers)
+            "{} and {} ({}) are leaked, and the group is unusable",
+            count(*threads as u64, "rank thread"),
+            count(*buffers as u64, "buffer"),
+            count(*bytes, "byte")
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_failed_to_bind_names_its_device_once() {
+        let device = "host:0".to_string();
+        let error =
+            DeviceError::OutOfMemory { device: device.clone(), bytes: 8, message: "it is full".into() };
+        let bind = GroupError::Bind { rank: 2, device, task: Some("sum".into()), error };
+        assert_eq!(bind.to_string(), "rank 2 on host:0, task `sum`: out of memory: 8 bytes: it is full");
+    }
+
+    #[test]
+    fn one_of_something_is_singular() {
+        let standing = Standing {
+            rank: 0,
+            found: Found::Waiting,
+            running: Some("b".into()),
+            finished: Some("a".into()),
+            steps: 1,
+        };
+        assert_eq!(standing.to_string(), "rank 0 waited in `b` (last finished `a`, after 1 step)");
+        let first = Standing { finished: None, ..standing };
+        assert_eq!(first.to_string(), "rank 0 waited in `b` (its first task, after 1 step)");
+        let leak = Leak { threads: 1, buffers: 1, bytes: 1 };
+        assert!(leak.to_string().starts_with("1 rank thread and 1 buffer (1 byte) are leaked"), "{leak}");
     }
 }

@@ -41,6 +41,34 @@ pub enum GridError {
     },
 }
 
+impl GridError {
+    /// A block like the one that was refused, with which the grid can be launched; `None` where no block is large enough.
+    pub(crate) fn block_that_fits(&self) -> Option<[u64; 3]> {
+        match *self {
+            GridError::EmptyBlock([0, 0 | 1, 0 | 1]) => Some([256, 1, 1]),
+            GridError::EmptyBlock(block) | GridError::LongBlock(block) | GridError::LargeBlock(block, _) => {
+                let mut block: [u64; 3] = std::array::from_fn(|axis| block[axis].clamp(1, MAX_BLOCK[axis]));
+                // Ends at 1024 threads at the latest, since an axis longer than 1 is halved each time.
+                while block.iter().product::<u64>() > MAX_BLOCK_THREADS {
+                    if let Some(longest) = block.iter_mut().max() {
+                        *longest /= 2;
+                    }
+                }
+                Some(block)
+            }
+            GridError::ManyBlocks { threads, block, .. } => {
+                let least: [u64; 3] =
+                    std::array::from_fn(|axis| threads[axis].div_ceil(MAX_BLOCKS[axis]).max(1));
+                // Longer than 1024 no axis may be, so that this does not overflow.
+                let rounded =
+                    |axis: usize| least[axis].min(MAX_BLOCK[axis] + 1).next_power_of_two().max(block[axis]);
+                let candidates = [std::array::from_fn(rounded), least];
+                candidates.into_iter().find(|&block| Grid::new(threads, block).is_ok())
+            }
+        }
+    }
+}
+
 impl Grid {
     /// A grid of at least `threads` threads in blocks of `block`; the last block of an axis may have surplus
     /// threads. Zero threads on any axis make an empty grid, whose kernel is skipped.
@@ -107,5 +135,25 @@ mod tests {
         assert_eq!(Grid::new([1, 1, 1], [64, 32, 1]), Err(GridError::LargeBlock([64, 32, 1], 2048)));
         assert!(matches!(Grid::new([1, 1 << 20, 1], [1, 1, 1]), Err(GridError::ManyBlocks { .. })));
         assert!(Grid::new([u64::MAX, 1, 1], [1024, 1, 1]).is_err());
+    }
+
+    #[test]
+    fn a_refused_grid_gets_a_block_that_can_be_launched() {
+        let fits = |threads, block| Grid::new(threads, block).unwrap_err().block_that_fits();
+        for (threads, block, wanted) in [
+            ([8, 1, 1], [0, 1, 1], [256, 1, 1]),
+            ([8, 8, 1], [16, 0, 1], [16, 1, 1]),
+            ([8, 1, 1], [2048, 1, 1], [1024, 1, 1]),
+            ([8, 8, 1], [64, 32, 1], [32, 32, 1]),
+            ([8, 8, 8], [u64::MAX, u64::MAX, u64::MAX], [16, 8, 8]),
+            ([1 << 36, 1, 1], [1, 1, 1], [64, 1, 1]),
+            ([16, 1 << 20, 1], [8, 8, 1], [8, 32, 1]),
+            ([16, 1000 * 65535, 1], [1, 1, 1], [1, 1024, 1]),
+        ] {
+            assert_eq!(fits(threads, block), Some(wanted), "{threads:?} {block:?}");
+            assert!(Grid::new([8, 8, 8], wanted).is_ok(), "{wanted:?}");
+        }
+        assert_eq!(fits([u64::MAX, 1, 1], [1024, 1, 1]), None);
+        assert_eq!(fits([1, 1 << 30, 1], [16, 16, 1]), None);
     }
 }

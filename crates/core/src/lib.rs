@@ -50,6 +50,7 @@ pub mod scalar;
 pub mod task;
 pub mod verify;
 pub mod wait;
+mod words;
 pub mod world;
 
 pub use args::{Arg, Args, BoundRange};
@@ -75,6 +76,7 @@ pub use registry::Registry;
 pub use scalar::Scalar;
 pub use task::{Access, ArgError, Description, Matched, Meeting, Message, Signature, Task};
 pub use verify::{Verified, verify, verify_partial};
+pub use words::count;
 pub use world::{CommId, Part, World};
 
 /// The Rust types of [`DType`] under one path, for [`with_element!`].

@@ -5,10 +5,11 @@ use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
-use squall_core::DeviceError;
+use squall_core::{DeviceError, count};
 
 use crate::compile::{self, Arch, CompileError};
 use crate::driver::{self, Driver};
+use crate::info::architecture_of;
 use crate::kernel::{LAUNCHED, Specialised};
 use crate::position::Reader;
 use crate::words::FreeWords;
@@ -57,7 +58,8 @@ impl Context {
     fn new(ordinal: u32) -> Result<Context, DeviceError> {
         let driver = Driver::get()?;
         if ordinal >= driver.devices() {
-            let text = format!("there is no cuda:{ordinal}; {} CUDA devices are visible", driver.devices());
+            let text =
+                format!("there is no cuda:{ordinal}; {} visible", count(driver.devices(), "CUDA device"));
             return Err(DeviceError::Unsupported(text));
         }
         let id = format!("cuda:{ordinal}");
@@ -78,10 +80,7 @@ impl Context {
             );
             return Err(DeviceError::Unsupported(text));
         }
-        let arch = Arch(
-            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
-        );
+        let arch = architecture_of(&id, device)?;
         let processors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let each = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?;
         Ok(Context {

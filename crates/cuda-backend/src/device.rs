@@ -6,10 +6,10 @@ use squall_core::{
     Arg, Backend, BoundRange, Device, DeviceError, Grid, KernelDef, Memory, Stream, Work, register_backend,
 };
 
-use crate::compile::Nvrtc;
+use crate::compile::{Nvrtc, Target};
 use crate::context::Context;
 use crate::driver::Driver;
-use crate::info::describe;
+use crate::info::{architecture, describe};
 use crate::kernel::Kernel;
 use crate::memory::{DeviceMemory, PinnedMemory};
 use crate::stream::CudaStream;
@@ -67,19 +67,35 @@ impl Backend for Cuda {
             Err(missing) => lines(&missing),
         };
         match self.count() {
-            Ok(devices) => findings.extend(
-                (0..devices.unwrap_or(0))
-                    .map(|index| describe(index).unwrap_or_else(|error| format!("cuda:{index}: {error}"))),
-            ),
+            Ok(devices) => findings.extend((0..devices.unwrap_or(0)).map(|index| {
+                describe(index).unwrap_or_else(|error| {
+                    let id = format!("cuda:{index}");
+                    format!("{id}: {}", error.of(&id))
+                })
+            })),
             // Without a driver, it is said above why there are none.
             Err(none) => findings.extend(Driver::get().iter().flat_map(|_| lines(&none))),
         }
         match Nvrtc::get() {
-            Ok(nvrtc) => findings.push(nvrtc.found()),
+            Ok(nvrtc) => {
+                findings.push(nvrtc.found());
+                findings.extend(nvrtc.try_out().err().iter().flat_map(lines));
+                findings.extend(
+                    Driver::get()
+                        .ok()
+                        .and_then(|driver| nvrtc.warning(driver.version(), gets_ptx(driver, nvrtc))),
+                );
+            }
             Err(missing) => findings.extend(lines(&missing)),
         }
         findings
     }
+}
+
+/// Whether a GPU here is newer than all that the compiler makes machine code for.
+fn gets_ptx(driver: &Driver, nvrtc: &Nvrtc) -> bool {
+    let mut gpus = (0..driver.devices()).filter_map(|index| architecture(index).ok());
+    gpus.any(|gpu| matches!(nvrtc.target(gpu), Ok(Target::Ptx(_))))
 }
 
 fn none_visible(driver: &Driver) -> String {

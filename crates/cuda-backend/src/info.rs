@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char};
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 use squall_core::DeviceError;
 
+use crate::compile::Arch;
 use crate::context::{Context, attribute_of};
 use crate::driver::{self, Driver};
 
@@ -27,10 +28,7 @@ pub(crate) fn describe(ordinal: u32) -> Result<String, DeviceError> {
         // SAFETY: the driver ended the string within the array.
         unsafe { CStr::from_ptr(chars.as_ptr()) }.to_string_lossy().into_owned()
     };
-    let (major, minor) = (
-        attribute_of(&id, device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-        attribute_of(&id, device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
-    );
+    let Arch(major, minor) = architecture_of(&id, device)?;
     let uuid: Vec<String> = uuid.bytes.iter().map(|byte| format!("{:02x}", *byte as u8)).collect();
     let [a, b, c, d, e] =
         [&uuid[..4], &uuid[4..6], &uuid[6..8], &uuid[8..10], &uuid[10..]].map(|part| part.concat());
@@ -39,6 +37,23 @@ pub(crate) fn describe(ordinal: u32) -> Result<String, DeviceError> {
         text(&name),
         bytes >> 20,
         text(&bus)
+    ))
+}
+
+/// A device's architecture.
+pub(crate) fn architecture(ordinal: u32) -> Result<Arch, DeviceError> {
+    Driver::get()?;
+    let (id, mut device) = (format!("cuda:{ordinal}"), 0);
+    // SAFETY: the driver is initialised; `device` is written.
+    driver::check(&id, "cuDeviceGet", unsafe { sys::cuDeviceGet(&mut device, ordinal as i32) })?;
+    architecture_of(&id, device)
+}
+
+/// The same of a device that is at hand.
+pub(crate) fn architecture_of(id: &str, device: sys::CUdevice) -> Result<Arch, DeviceError> {
+    Ok(Arch(
+        attribute_of(id, device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        attribute_of(id, device, Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
     ))
 }
 

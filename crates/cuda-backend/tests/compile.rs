@@ -95,3 +95,38 @@ fn an_error_of_the_source_is_told_with_its_place() {
     assert!(log.contains("broken.cu(2)") && log.contains("missing"), "{log}");
     assert!(!log.contains("warning"), "nothing of the prelude's: {log}");
 }
+
+/// In a process of its own, whose NVRTC lacks the second library that belongs to it.
+#[test]
+fn an_nvrtc_that_is_not_whole_is_missing_and_told() {
+    const NAME: &str = "an_nvrtc_that_is_not_whole_is_missing_and_told";
+    static EMPTY: KernelDef = KernelDef {
+        name: "empty",
+        cuda: Some(CudaSource::new("__device__ void empty(const squall::Launch &) {}", "empty")),
+        ..KernelDef::EMPTY
+    };
+    if std::env::var_os("SQUALL_TEST_CHILD").is_none() {
+        compile(&specialised(&EMPTY, DType::F32), Arch(9, 0)).unwrap();
+        let whole = squall_dylib::mapped("libnvrtc.so");
+        let folder = tempfile::tempdir().unwrap();
+        let lone = folder.path().join("libnvrtc.so");
+        std::fs::copy(&whole[0], &lone).unwrap();
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child
+            .args(["--exact", NAME, "--nocapture"])
+            .env("SQUALL_NVRTC", &lone)
+            .env("SQUALL_TEST_CHILD", NAME);
+        let output = child.output().unwrap();
+        let text =
+            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        return;
+    }
+    let error = compile(&specialised(&EMPTY, DType::F32), Arch(9, 0)).unwrap_err();
+    let CompileError::Missing(text) = &error else { panic!("{error}") };
+    assert!(text.contains("is not whole") && text.contains("failed to open libnvrtc-builtins"), "{text}");
+    let install = text.lines().last().unwrap();
+    assert!(install.starts_with("install NVRTC") && install.contains("pip install"), "{text}");
+    let findings = squall_core::Backend::findings(&squall_cuda_backend::CUDA);
+    assert!(findings.iter().any(|line| line.contains("is not whole")), "{findings:?}");
+}

@@ -1,6 +1,6 @@
 //! Rules that several kernels share, and the types of their parameters.
 
-use squall_core::{ArgError, Args, BufferRange, DType, Type};
+use squall_core::{ArgError, Args, BufferRange, DType, Type, count};
 
 /// Any dtype.
 pub(crate) const ANY: Type = Type::In(DType::ALL);
@@ -18,7 +18,7 @@ pub(crate) fn same_len(args: &Args<'_>, param: &'static str, like: &str) -> Resu
     if found == wanted {
         return Ok(());
     }
-    let message = format!("has {found} elements, but `{like}` has {wanted}; they must be equal");
+    let message = format!("has {}, but `{like}` has {wanted}; they must be equal", count(found, "element"));
     Err(ArgError::new(param, message))
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn holds_matrix(
     if u128::from(found) == wanted {
         return Ok(());
     }
-    let message = format!("has {found} elements, but {rows} × {cols} = {r} × {c} = {wanted}");
+    let message = format!("has {}, but {rows} × {cols} = {r} × {c} = {wanted}", count(found, "element"));
     Err(ArgError::new(param, message))
 }
 
@@ -52,15 +52,17 @@ pub(crate) fn has_rows_like(args: &Args<'_>, param: &'static str, like: &str) ->
     let wanted = len(args, like);
     match range.shape.split_last() {
         Some((&row, [_, ..])) if row != wanted => {
-            let message =
-                format!("has rows of {row} elements, but `{like}` has {wanted}; they must be equal");
+            let message = format!(
+                "has rows of {}, but `{like}` has {wanted}; they must be equal",
+                count(row, "element")
+            );
             Err(ArgError::new(param, message))
         }
         Some((_, [_, ..])) => Ok(()),
         _ if range.len().checked_rem(wanted).unwrap_or(range.len()) == 0 => Ok(()),
         _ => {
             let message =
-                format!("has {} elements, which rows of `{like}`'s {wanted} do not fill", range.len());
+                format!("has {}, not a multiple of the {wanted} of `{like}`", count(range.len(), "element"));
             Err(ArgError::new(param, message))
         }
     }
@@ -78,14 +80,19 @@ pub(crate) fn has_row_for_each(args: &Args<'_>, param: &'static str, like: &str)
             if rows == wanted {
                 return Ok(());
             }
-            let message = format!("has {rows} rows, but `{like}` has {wanted} elements; they must be equal");
+            let message = format!(
+                "has {}, but `{like}` has {}; they must be equal",
+                count(rows, "row"),
+                count(wanted, "element")
+            );
             Err(ArgError::new(param, message))
         }
         _ if range.len().checked_rem(wanted).unwrap_or(range.len()) == 0 => Ok(()),
         _ => {
             let message = format!(
-                "has {} elements, which are not {wanted} equal rows, one for each of `{like}`",
-                range.len()
+                "has {}, which do not make {}, one for each of `{like}`",
+                count(range.len(), "element"),
+                count(wanted, "equal row")
             );
             Err(ArgError::new(param, message))
         }

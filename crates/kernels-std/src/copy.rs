@@ -2,7 +2,7 @@
 
 use num_traits::AsPrimitive;
 use squall_core::{
-    ArgError, Args, Cover, CudaSource, HostCall, KernelDef, ParamDef, Presence, Type, with_element,
+    ArgError, Args, Cover, CudaSource, HostCall, KernelDef, ParamDef, Presence, Type, count, with_element,
 };
 
 use crate::check::{ANY, len, same_len};
@@ -148,14 +148,17 @@ fn check_copy_2d(args: &Args<'_>) -> Result<(), ArgError> {
         let end = u128::from(at) + u128::from(rows - 1) * u128::from(stride) + u128::from(cols);
         if end > u128::from(len) {
             let message = format!(
-                "has {len} elements, but {rows} rows of {cols}, {stride} apart, from element {at} on, end at {end}"
+                "has {}, but {} of {cols}, {stride} apart, from element {at} on, end at {end}",
+                count(len, "element"),
+                count(rows, "row")
             );
             return Err(ArgError::new(param, message));
         }
     }
     let stride = args.size("dst_stride").unwrap_or(0);
     if rows > 1 && stride < cols {
-        let message = format!("is {stride}, but a row has {cols} elements: rows would overlap in `dst`");
+        let message =
+            format!("is {stride}, but a row has {}: rows would overlap in `dst`", count(cols, "element"));
         return Err(ArgError::new("dst_stride", message));
     }
     Ok(())

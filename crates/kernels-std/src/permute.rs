@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use squall_core::{
-    ArgError, Args, Cover, CudaSource, HostCall, KernelDef, ParamDef, Presence, Type, with_element,
+    ArgError, Args, Cover, CudaSource, HostCall, KernelDef, ParamDef, Presence, Type, count, with_element,
 };
 
 use crate::check::{ANY, len, same_len};
@@ -63,7 +63,7 @@ fn check_permute(args: &Args<'_>) -> Result<(), ArgError> {
     let product = dims.iter().try_fold(1u64, |product, &dim| product.checked_mul(dim.unsigned_abs()));
     // Beside an axis of length 0 the others may be of any length.
     if product != Some(len) && !(len == 0 && dims.contains(&0)) {
-        let message = format!("{dims:?} do not multiply to the {len} elements of `src`");
+        let message = format!("{dims:?} do not multiply to the {} of `src`", count(len, "element"));
         return Err(ArgError::new("dims", message));
     }
     let mut sorted: Vec<i64> = order.to_vec();

@@ -120,7 +120,10 @@ pub(crate) fn check_ranks(world: u32, local: &[(u32, Arc<dyn Device>)]) -> Resul
     }
     for (index, (rank, device)) in local.iter().enumerate() {
         if *rank >= world {
-            let text = format!("rank {rank} is not one of the {world} ranks of the job, which count from 0");
+            let text = format!(
+                "there is no rank {rank} in a job of {}, counted from 0",
+                squall_core::count(world, "rank")
+            );
             return Err(NcclError::Ranks(text));
         }
         for (other, on) in local.iter().take(index) {

@@ -52,7 +52,8 @@ pub enum NcclError {
     },
     /// Not all ranks came in time.
     #[error(
-        "{function} had not ended on rank {rank} after {waited:.1?}, when the deadline passed: not all of the {world} ranks came"
+        "{function} had not ended on rank {rank} after {waited:.1?}, when the deadline passed: not all of the {} came",
+        squall_core::count(*world, "rank")
     )]
     Deadline {
         /// What the rank waited in.

@@ -249,8 +249,9 @@ fn block(param: &'static str, whole: &BoundRange, size: u32) -> Result<BoundRang
         rest => Err(ArgError::new(
             param,
             format!(
-                "has {} elements, which do not divide among {size} ranks: the remainder is {rest}",
-                whole.len()
+                "has {}, which cannot be divided among {}: the remainder is {rest}",
+                squall_core::count(whole.len(), "element"),
+                squall_core::count(size, "rank")
             ),
         )),
     }
@@ -261,14 +262,19 @@ fn fits(param: &'static str, whole: &BoundRange, block: &BoundRange, blocks: u32
     if whole.dtype == block.dtype && Some(whole.len()) == block.len().checked_mul(blocks.into()) {
         return Ok(());
     }
-    let (has, dtype, of) = (whole.len(), whole.dtype, block.len());
-    let must = format!("but must hold {blocks} times {of} elements of {}", block.dtype);
-    Err(ArgError::new(param, format!("holds {has} elements of {dtype}, {must}")))
+    let elements = |range: &BoundRange| squall_core::count(range.len(), "element");
+    let must = format!("but must hold {blocks} times {} of {}", elements(block), block.dtype);
+    Err(ArgError::new(param, format!("holds {} of {}, {must}", elements(whole), whole.dtype)))
 }
 
 /// A rank of a communicator of so many.
 fn member(param: &'static str, rank: u32, size: u32) -> Result<c_int, ArgError> {
-    let out = || ArgError::new(param, format!("is {rank}, but the communicator has {size} ranks, from 0 on"));
+    let out = || {
+        ArgError::new(
+            param,
+            format!("is {rank}, but the communicator has {}, from 0 on", squall_core::count(size, "rank")),
+        )
+    };
     if rank < size { c_int::try_from(rank).map_err(|_| out()) } else { Err(out()) }
 }
 

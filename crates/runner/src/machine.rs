@@ -18,7 +18,7 @@ pub fn report(registry: &Registry, backend: &dyn Backend) -> (String, Vec<String
     lines.extend(install.iter().cloned().chain(together));
     let devices = match backend.count() {
         Ok(None) => "any number of devices".to_string(),
-        Ok(Some(devices)) => count(devices.into(), "device"),
+        Ok(Some(devices)) => count(devices, "device"),
         Err(_) => {
             lines.push(ON_THE_HOST.to_string());
             "no device is usable".to_string()

@@ -68,7 +68,7 @@ fn rank(job: &Job<'_>, graph: &TaskGraph) -> String {
     let held: Vec<usize> = (0..graph.buffers().len()).filter(|&place| uses[place]).collect();
     // A sum of sizes that each fit 63 bits may not.
     let memory: u128 = held.iter().map(|&place| u128::from(graph.buffers()[place].bytes())).sum();
-    let mut text = format!("  memory: {memory} bytes in {}\n", count(held.len() as u64, "buffer"));
+    let mut text = format!("  memory: {} in {}\n", count(memory, "byte"), count(held.len() as u64, "buffer"));
     for place in held {
         buffer(&mut text, job, graph, place);
     }
@@ -78,7 +78,8 @@ fn rank(job: &Job<'_>, graph: &TaskGraph) -> String {
             continue;
         }
         let sent: u128 = tasks.iter().flat_map(|node| node.ops()).map(|op| sent(graph, op)).sum();
-        let _ = writeln!(text, "  {name}: {}, {sent} bytes sent", count(tasks.len() as u64, "task"));
+        let _ =
+            writeln!(text, "  {name}: {}, {} sent", count(tasks.len() as u64, "task"), count(sent, "byte"));
         for node in tasks {
             task(&mut text, graph, node);
         }
@@ -218,7 +219,7 @@ fn named_range(buffers: &[BufferDecl], range: &BufferRange) -> String {
 }
 
 fn array(dtype: &str, shape: &[u64], bytes: u64) -> String {
-    format!("{dtype} {}, {bytes} bytes", Shape(shape))
+    format!("{dtype} {}, {}", Shape(shape), count(bytes, "byte"))
 }
 
 /// `4096 threads, 16 blocks of 256`; `64 x 32 threads, 4 x 2 blocks of 16 x 16`.

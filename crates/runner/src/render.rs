@@ -118,10 +118,7 @@ fn text(label: &Label) -> String {
     normalize_untrusted_str(&text)
 }
 
-/// So many of something: `1 rank`, `2 ranks`.
-pub fn count(count: u64, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-}
+pub use squall_core::count;
 
 #[cfg(test)]
 mod tests {

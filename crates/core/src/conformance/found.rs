@@ -42,7 +42,7 @@ impl Found {
     pub fn lacks(&self, needs: u32) -> Option<String> {
         match &self.0 {
             Ok(count) if *count >= needs => None,
-            Ok(count) => Some(format!("needs {needs} GPUs, and there are {count}")),
+            Ok(count) => Some(format!("needs {}, and finds {count}", crate::count(needs, "GPU"))),
             Err(reason) => Some(reason.lines().next().unwrap_or_default().trim_end_matches(':').to_string()),
         }
     }
@@ -65,8 +65,10 @@ impl Found {
         match &self.0 {
             _ if least == 0 => Ok(()),
             Ok(count) if *count >= least => Ok(()),
-            Ok(count) => Err(format!("{variable} promises {least} GPUs, and there are {count}")),
-            Err(reason) => Err(format!("{variable} promises {least} GPUs, but {reason}")),
+            Ok(count) => {
+                Err(format!("{variable} promises {}, and {count} are found", crate::count(least, "GPU")))
+            }
+            Err(reason) => Err(format!("{variable} promises {}, but {reason}", crate::count(least, "GPU"))),
         }
     }
 }
@@ -79,9 +81,9 @@ mod tests {
     fn a_test_is_left_out_for_a_reason_and_a_promise_is_kept() {
         let two = Found(Ok(2));
         assert_eq!((two.lacks(2), two.count(), two.missing()), (None, 2, None));
-        assert_eq!(two.lacks(3).as_deref(), Some("needs 3 GPUs, and there are 2"));
+        assert_eq!(two.lacks(3).as_deref(), Some("needs 3 GPUs, and finds 2"));
         assert!(two.at_least("2").is_ok() && two.at_least("0").is_ok());
-        assert!(two.at_least("3").unwrap_err().contains("promises 3 GPUs, and there are 2"));
+        assert!(two.at_least("3").unwrap_err().contains("promises 3 GPUs, and 2 are found"));
         assert!(two.at_least("two").unwrap_err().contains("no number"));
 
         let none = Found::nothing("no library:\n  not here\n  not there");

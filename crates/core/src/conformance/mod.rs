@@ -105,7 +105,11 @@ impl Case {
     /// What the target lacks for this case: the reason to give when it is left out.
     pub fn missing(&self, target: &Target<'_>) -> Option<String> {
         if self.ranks > target.ranks {
-            return Some(format!("needs {} ranks, and there can be {}", self.ranks, target.ranks));
+            return Some(format!(
+                "needs {}, and there can be {}",
+                crate::count(self.ranks as u64, "rank"),
+                target.ranks
+            ));
         }
         self.ops.iter().find_map(|name| match target.op(name) {
             Err(reason) => Some(reason),

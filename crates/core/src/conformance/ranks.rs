@@ -80,7 +80,11 @@ impl<'a> Ranks<'a> {
         if let Some(library) = target.registry.library(target.library, target.backend.kind()) {
             let made = library.connect(&cx).map_err(|error| format!("connect: {error}"))?;
             if made.len() != devices.len() {
-                return Err(format!("connect made {} sessions for {} ranks", made.len(), devices.len()));
+                return Err(format!(
+                    "connect made {} for {}",
+                    crate::count(made.len() as u64, "session"),
+                    crate::count(devices.len() as u64, "rank")
+                ));
             }
             sessions.extend(made.into_iter().map(Some));
         }

@@ -11,6 +11,7 @@ use crate::graph::ArgValue;
 use crate::graph::check::Context;
 use crate::param::{ParamDef, ParamKind, Presence, Type};
 use crate::scalar::Scalar;
+use crate::words::count;
 
 /// Puts the given arguments in the order of the parameters. All that is wrong is reported.
 pub(super) fn in_order(
@@ -198,12 +199,12 @@ fn range(cx: &Context<'_>, name: &str, value: &ArgValue) -> Result<BufferRange, 
     let end = checked_count(&range.shape).and_then(|len| range.offset.checked_add(len));
     if range.dtype != decl.dtype || end.is_none_or(|end| end > decl.len()) {
         let text = format!(
-            "`{name}` names {} elements of shape {:?} from element {} of `{}`, which has {} elements of {}",
+            "`{name}` names a range of {} of shape {:?} from element {} of `{}`, which has {} of {}",
             range.dtype,
             range.shape,
             range.offset,
             decl.name,
-            decl.len(),
+            count(decl.len(), "element"),
             decl.dtype
         );
         return Err(Box::new(cx.error(codes::RANGE, name, text)));

@@ -14,7 +14,7 @@ use crate::graph::partial::Gap;
 use crate::graph::{
     Body, GroupSpec, KernelSpec, KernelTask, Node, OpSpec, OpTask, Origin, Phase, TaskGraph, TaskSpec,
 };
-use crate::grid::{Grid, GridError};
+use crate::grid::{Grid, GridError, MAX_BLOCK_THREADS};
 use crate::library_op::LibraryOp;
 use crate::registry::{OpLookup, Registry};
 use crate::task::{Description, Meeting};
@@ -234,10 +234,7 @@ impl GraphBuilder<'_> {
                         && origin.args.iter().any(|(name, _)| name == "block");
                     let part = if of_block { "block" } else { "grid" };
                     let report = cx.error(codes::GRID, part, format!("{}: {error}", cx.what));
-                    problems.push(report.with_help(match error {
-                        GridError::ManyBlocks { .. } => "use larger blocks, such as `block = 256`",
-                        _ => "use blocks such as `block = 256` or `block = [16, 16]`",
-                    }));
+                    problems.push(report.with_help(grid_help(&error)));
                     None
                 }
             },
@@ -326,4 +323,24 @@ impl GraphBuilder<'_> {
 /// Whether an op is a lone send or receive whose peer is the rank itself.
 fn to_itself(description: &Description, rank: u32) -> bool {
     matches!(description.meetings.as_slice(), [Meeting::Send(m) | Meeting::Recv(m)] if m.peer == rank)
+}
+
+/// What to write instead of a grid that cannot be launched.
+fn grid_help(error: &GridError) -> String {
+    let block = error.block_that_fits().map(|block| match block {
+        [x, 1, 1] => format!("`block = {x}`"),
+        [x, y, 1] => format!("`block = [{x}, {y}]`"),
+        [x, y, z] => format!("`block = [{x}, {y}, {z}]`"),
+    });
+    match (error, block) {
+        (GridError::EmptyBlock(_), Some(block)) => format!("write {block}: each axis has at least 1 thread"),
+        (GridError::LongBlock(_) | GridError::LargeBlock(..), Some(block)) => {
+            format!("write {block}, or smaller: a block has at most {MAX_BLOCK_THREADS} threads")
+        }
+        (GridError::ManyBlocks { .. }, Some(block)) => format!("write {block}, or larger"),
+        (_, None) => {
+            "no block makes them few enough: let several tasks do the work, each on a part of the buffer"
+                .to_string()
+        }
+    }
 }

@@ -11,6 +11,7 @@ use crate::kernel::{Cover, KernelDef};
 use crate::library_op::LibraryOp;
 use crate::param::ParamKind;
 use crate::task::{Access, ArgError, Description, Meeting};
+use crate::words::count;
 
 /// What the checks of one task need to know.
 pub(super) struct Context<'a> {
@@ -47,10 +48,24 @@ pub(super) fn size(decl: &BufferDecl, rank: u32) -> Option<Diagnostic> {
         return None;
     }
     let text = format!(
-        "the buffer `{}` of shape {:?} and dtype {} has more bytes than 63 bits can count",
-        decl.name, decl.shape, decl.dtype
+        "the buffer `{}` of shape {:?} and dtype {} has {}; the limit is {}, 2^63 - 1",
+        decl.name,
+        decl.shape,
+        decl.dtype,
+        size_in_words(decl),
+        i64::MAX
     );
     Some(Diagnostic::error(codes::TOO_LARGE, text, Label::at(decl.span, "").on_rank(rank)))
+}
+
+/// How much it is, also where 64 bits cannot tell.
+fn size_in_words(decl: &BufferDecl) -> String {
+    let elements = decl.shape.iter().try_fold(1u128, |n, &axis| n.checked_mul(axis.into()));
+    let bytes = elements.and_then(|n| n.checked_mul(decl.dtype.size().into()));
+    match (elements, bytes) {
+        (Some(elements), Some(bytes)) => format!("{elements} elements, {bytes} bytes"),
+        _ => "more than 2^128 bytes".to_string(),
+    }
 }
 
 /// The task's own description, or its broken rule.
@@ -110,15 +125,15 @@ pub(super) fn coverage(
     let before = problems.len();
     for (axis, cover, required) in kernel.uncovered(args, grid) {
         let of = match cover {
-            Cover::Len(param) => format!("the {required} elements of `{param}`"),
+            Cover::Len(param) => format!("the {} of `{param}`", count(required, "element")),
             Cover::Size(param) => format!("`{param}` = {required}"),
             Cover::Dim(param, dim) => format!("axis {dim} of `{param}`, {required}"),
             Cover::Any => continue,
         };
         let text = format!(
-            "{}: the grid has {} threads on axis {}, which must cover {of}",
+            "{}: the grid has {} on axis {}, which must cover {of}",
             cx.what,
-            grid.threads()[axis],
+            count(grid.threads()[axis], "thread"),
             ["x", "y", "z"][axis]
         );
         let whole = |param: &str| {

@@ -14,6 +14,7 @@ use crate::group::shared::Shared;
 use crate::library_op::{Connect, OpError};
 use crate::plan::{BindError, ExecutionPlan, PrepareOn, SessionState};
 use crate::registry::Registry;
+use crate::words::count;
 use crate::world::CommId;
 
 /// Whether these devices can carry these graphs.
@@ -23,7 +24,11 @@ pub(super) fn check_devices(
     devices: &[Arc<dyn Device>],
 ) -> Result<(), GroupError> {
     if devices.len() != graphs.len() {
-        let text = format!("the world has {} ranks, and {} devices are given", graphs.len(), devices.len());
+        let text = format!(
+            "the world has {}, and is given {}",
+            count(graphs.len() as u64, "rank"),
+            count(devices.len() as u64, "device")
+        );
         return Err(GroupError::Devices(text));
     }
     let mut owners: BTreeMap<&str, u32> = BTreeMap::new();
@@ -144,8 +149,11 @@ fn connect(
         };
         let made = library.connect(&cx).map_err(|error| GroupError::Connect { library: name, error })?;
         if made.len() != sessions.len() {
-            let text =
-                format!("the library `{name}` made {} sessions for {} ranks", made.len(), sessions.len());
+            let text = format!(
+                "the library `{name}` made {} for {}",
+                count(made.len() as u64, "session"),
+                count(sessions.len() as u64, "rank")
+            );
             return Err(GroupError::Devices(text));
         }
         for (sessions, session) in sessions.iter_mut().zip(made) {

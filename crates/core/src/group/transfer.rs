@@ -13,6 +13,7 @@ use crate::group::shared::{Command, Shared};
 use crate::group::worker::panic_text;
 use crate::plan::{ExecutionPlan, Feed, Observer, copied};
 use crate::wait::Running;
+use crate::words::count;
 
 /// A closure for a rank's thread.
 pub(super) type RankCall<R> = Box<dyn FnOnce(&mut Option<ExecutionPlan>) -> R + Send>;
@@ -39,7 +40,7 @@ impl PlanGroup {
         let (place, decl) = self.locate(rank, buffer)?;
         if bytes.len() as u64 != decl.bytes() {
             let (name, wanted, given) = (&decl.name, decl.bytes(), bytes.len());
-            let text = format!("buffer `{name}` on rank {rank} takes {wanted} bytes, not {given}");
+            let text = format!("buffer `{name}` on rank {rank} takes {}, not {given}", count(wanted, "byte"));
             return Err(GroupError::Buffer(text));
         }
         let index = buffer.0 as usize;

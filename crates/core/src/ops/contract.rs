@@ -9,6 +9,7 @@ use crate::ops::Call;
 use crate::param::{Mode, ParamDef, Type};
 use crate::reduce::ReduceOp;
 use crate::task::{Access, ArgError, Description, Matched, Meeting, Message, Signature, Task};
+use crate::words::count;
 
 /// The contract of one of squall's own ops.
 #[derive(Debug)]
@@ -448,7 +449,8 @@ fn same_length(send: &BufferRange, recv: &BufferRange) -> Result<(), ArgError> {
     if send.len() == recv.len() {
         return Ok(());
     }
-    let message = format!("has {} elements, but `send` has {}; they must be equal", recv.len(), send.len());
+    let message =
+        format!("has {}, but `send` has {}; they must be equal", count(recv.len(), "element"), send.len());
     Err(ArgError::new("recv", message))
 }
 
@@ -464,9 +466,10 @@ fn blocks(
         return Ok(());
     }
     let mut message = format!(
-        "has {} elements, but must have {size} ranks × {} elements of `{block_name}` = {}",
-        whole.len(),
-        block.len(),
+        "has {}, but must have {} × {} of `{block_name}` = {}",
+        count(whole.len(), "element"),
+        count(size, "rank"),
+        count(block.len(), "element"),
         u128::from(block.len()) * u128::from(size)
     );
     let rest = whole.len() % u64::from(size);
@@ -474,7 +477,8 @@ fn blocks(
     if rest == 0 || whole_name != "send" {
         return Err(ArgError::new(whole_name, message));
     }
-    message += &format!("; {} does not divide among {size} ranks: the remainder is {rest}", whole.len());
+    message +=
+        &format!("; {} does not divide among {}: the remainder is {rest}", whole.len(), count(size, "rank"));
     Err(ArgError::new(whole_name, message).with_help(UNEVEN))
 }
 
@@ -486,7 +490,11 @@ fn divides(name: &'static str, len: u64, size: u32) -> Result<(), ArgError> {
         0 => Ok(()),
         rest => Err(ArgError::new(
             name,
-            format!("has {len} elements, which do not divide among {size} ranks: the remainder is {rest}"),
+            format!(
+                "has {}, which cannot be divided among {}: the remainder is {rest}",
+                count(len, "element"),
+                count(size, "rank")
+            ),
         )
         .with_help(UNEVEN)),
     }

@@ -28,6 +28,7 @@ use crate::diagnostic::{Diagnostic, Label};
 use crate::error::Problems;
 use crate::graph::partial::Gap;
 use crate::graph::{Partial, Phase, TaskGraph};
+use crate::words::count;
 
 /// The graphs of all ranks, proven. Only [`verify`] makes one, and a plan group takes nothing else.
 #[derive(Clone, Debug)]
@@ -157,7 +158,10 @@ fn incomplete(graphs: &[TaskGraph]) -> Option<Diagnostic> {
     let missing = (0..size).zip(graphs.iter().map(Some).chain(std::iter::repeat(None)));
     for (rank, graph) in missing {
         if graph.is_none_or(|g| g.rank() != rank) {
-            return report(format!("the world has {size} ranks, and there is no task graph for rank {rank}"));
+            return report(format!(
+                "the world has {}, and there is no task graph for rank {rank}",
+                count(size, "rank")
+            ));
         }
     }
     let world = first.world();

@@ -62,6 +62,9 @@ const WANTED_12: Wanted = Wanted {
     ..WANTED
 };
 
+/// `NVRTC_ERROR_BUILTIN_OPERATION_FAILURE`: it cannot open the second library that it is made of.
+const NO_BUILTINS: c_int = 7;
+
 /// What a kernel is compiled to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -161,6 +164,28 @@ impl Nvrtc {
         format!("NVRTC {}.{} from {}", self.version.0, self.version.1, self.path.display())
     }
 
+    /// Whether it compiles anything at all.
+    pub(crate) fn try_out(&self) -> Result<(), CompileError> {
+        let Some(&arch) = self.arches.last() else { return Ok(()) };
+        self.compile("nothing", "", Target::Machine(arch), &[]).map(|_| ())
+    }
+
+    /// What to know of it beside a driver of this CUDA version (13020 is 13.2); `gets_ptx`: whether a GPU here gets PTX from it.
+    /// Machine code runs under every driver of its major version, PTX under none that is older than its compiler.
+    pub(crate) fn warning(&self, driver: i32, gets_ptx: bool) -> Option<String> {
+        warning(self.version, (driver / 1000, driver % 1000 / 10), gets_ptx)
+    }
+
+    fn incomplete(&self, log: &str) -> CompileError {
+        let log: String = log.lines().map(|line| format!("\n  {}", line.trim())).collect();
+        CompileError::Missing(format!(
+            "the NVRTC in {} is not whole: it lacks its library `libnvrtc-builtins`, which belongs beside it:{log}\n\
+             install {}; a wheel brings both libraries",
+            self.path.display(),
+            WANTED.install
+        ))
+    }
+
     /// Compiles to a target. A program that does not compile is an error with the compiler's log. PTX ends with a zero byte.
     pub(crate) fn compile(
         &self,
@@ -202,8 +227,10 @@ impl Nvrtc {
         }
         // SAFETY: the program was made above, and `options` are as many as is said.
         let result = unsafe { (f.compile)(program.handle, options.len() as c_int, options.as_ptr()) };
-        if result != 0 {
-            return Err(failed("nvrtcCompileProgram", result, program.log()));
+        match result {
+            0 => {}
+            NO_BUILTINS => return Err(self.incomplete(&program.log())),
+            _ => return Err(failed("nvrtcCompileProgram", result, program.log())),
         }
         let mut size = 0;
         // SAFETY: the program is compiled; `size` is written.
@@ -218,6 +245,18 @@ impl Nvrtc {
             result => Err(failed("asking for the code", result, String::new())),
         }
     }
+}
+
+fn warning(nvrtc: (i32, i32), driver: (i32, i32), gets_ptx: bool) -> Option<String> {
+    let refused = nvrtc.0 > driver.0 || (gets_ptx && nvrtc > driver);
+    let [(major, minor), (of, point)] = [nvrtc, driver];
+    let wheel = if of < 13 { "nvidia-cuda-nvrtc-cu12" } else { "nvidia-cuda-nvrtc" };
+    refused.then(|| {
+        format!(
+            "warning: NVRTC {major}.{minor} is newer than the driver, which is of CUDA {of}.{point} and may refuse what it compiles: \
+             use an NVRTC that is no newer, such as `pip install '{wheel}=={of}.{point}.*'` brings, or a newer driver"
+        )
+    })
 }
 
 /// A function of the library.
@@ -274,5 +313,26 @@ mod tests {
         assert_eq!(best(Arch(8, 6)), Some(Target::Machine(Arch(8, 0))));
         assert_eq!(best(Arch(12, 0)), Some(Target::Ptx(Arch(9, 0))));
         assert_eq!(best(Arch(7, 0)), None);
+    }
+
+    #[test]
+    fn a_compiler_newer_than_the_driver_is_warned_about_where_that_matters() {
+        // Machine code, which runs within its major version.
+        for nvrtc in [(12, 9), (13, 0), (13, 5)] {
+            assert_eq!(warning(nvrtc, (13, 0), false), None);
+        }
+        let said = warning((13, 0), (12, 4), false).unwrap();
+        assert!(
+            said.starts_with("warning: NVRTC 13.0 is newer than the driver, which is of CUDA 12.4"),
+            "{said}"
+        );
+        assert!(said.contains("'nvidia-cuda-nvrtc-cu12==12.4.*'"), "{said}");
+        // PTX, which is refused even by a driver of the same major version.
+        assert_eq!(warning((13, 0), (13, 0), true), None);
+        let said = warning((13, 5), (13, 0), true).unwrap();
+        assert!(
+            said.contains("NVRTC 13.5 is newer") && said.contains("'nvidia-cuda-nvrtc==13.0.*'"),
+            "{said}"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! A collective's arguments as the ranks compare and serve them, and the reading of a batch into them.
 
 use squall_core::ops::Call as Args;
-use squall_core::{ArgError, BoundRange, DType, Matched, ReduceOp};
+use squall_core::{ArgError, BoundRange, DType, Matched, ReduceOp, count};
 
 use crate::collective::channel::Message;
 
@@ -139,8 +139,11 @@ impl Request {
                 fits("recv", recv, send, 1)?;
                 let block = send.len() / size as u64;
                 if block * size as u64 != send.len() {
-                    let message =
-                        format!("has {} elements, which do not divide among {size} ranks", send.len());
+                    let message = format!(
+                        "has {}, which cannot be divided among {}",
+                        count(send.len(), "element"),
+                        count(size as u64, "rank")
+                    );
                     return Err(ArgError::new("send", message));
                 }
                 let mut call = collective(Op::AllToAll, send, send, recv);
@@ -198,10 +201,10 @@ fn fits(param: &'static str, whole: &BoundRange, block: &BoundRange, blocks: usi
         return Ok(());
     }
     let message = format!(
-        "holds {} elements of {}, but must hold {blocks} times {} elements of {}",
-        whole.len(),
+        "holds {} of {}, but must hold {blocks} times {} of {}",
+        count(whole.len(), "element"),
         whole.dtype,
-        block.len(),
+        count(block.len(), "element"),
         block.dtype
     );
     Err(ArgError::new(param, message))
@@ -232,7 +235,7 @@ mod tests {
             assert!(refused(&args).message.contains("but must hold"), "{args:?}");
         }
         let odd = &range(3, DType::F32);
-        assert!(refused(&Args::AllToAll { send: odd, recv: odd }).message.contains("do not divide"));
+        assert!(refused(&Args::AllToAll { send: odd, recv: odd }).message.contains("cannot be divided"));
         for args in [
             Args::Broadcast { send: four, recv: four, root: 2 },
             Args::Send { buffer: four, peer: 2 },

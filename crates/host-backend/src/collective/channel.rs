@@ -115,7 +115,7 @@ impl Lane {
         }
         let say = |[count, dtype]: [u64; 2]| {
             let dtype = DType::ALL.iter().find(|&&d| d as u64 == dtype).map_or("?", |d| d.name());
-            format!("{count} elements of {dtype}")
+            format!("{} of {dtype}", squall_core::count(count, "element"))
         };
         Err(DeviceError::Failed(format!(
             "{} sends {} where {} receives {}",

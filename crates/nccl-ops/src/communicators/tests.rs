@@ -280,7 +280,7 @@ fn ranks_that_cannot_be_are_refused_before_nccl_is_opened() {
     assert!(matches!(DeviceError::from(error), DeviceError::Unsupported(_)));
     for (world, local, text) in [
         (2, vec![], "a process joins with at least one rank"),
-        (2, vec![device(2)], "rank 2 is not one of the 2 ranks of the job, which count from 0"),
+        (2, vec![device(2)], "there is no rank 2 in a job of 2 ranks, counted from 0"),
         (2, vec![device(1), device(1)], "rank 1 is given twice"),
     ] {
         assert_eq!(join(world, &local), Some(NcclError::Ranks(text.to_string())));

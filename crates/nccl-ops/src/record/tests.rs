@@ -196,7 +196,7 @@ fn what_does_not_fit_is_refused() {
         assert!(refused(&call).message.contains("but must hold"), "{call:?}");
     }
     let odd = &floats(256, 3);
-    assert!(refused(&Call::AllToAll { send: odd, recv: odd }).message.contains("do not divide"));
+    assert!(refused(&Call::AllToAll { send: odd, recv: odd }).message.contains("cannot be divided"));
     for call in [
         Call::Broadcast { send: four, recv: four, root: 2 },
         Call::Reduce { send: four, recv: four, reduce, root: 9 },

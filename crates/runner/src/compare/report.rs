@@ -172,7 +172,7 @@ impl fmt::Display for Difference {
             count(self.written, "element")
         )?;
         if self.times > 1 {
-            write!(f, "; the task differs {} times over ranks and steps", self.times)?;
+            write!(f, "; the task differs {} over ranks and steps", count(self.times, "time"))?;
         }
         Ok(())
     }

@@ -314,10 +314,7 @@ fn slice(parts: &Slice, expr: &Expr, env: &dyn Env) -> Evaluated<Value> {
 }
 
 fn outside(at: i64, items: &[Value], index: &Expr) -> Box<ExprError> {
-    let len = match items.len() {
-        1 => "1 item".to_owned(),
-        len => format!("{len} items"),
-    };
+    let len = squall_core::count(items.len() as u64, "item");
     let mut error =
         fail(ErrorKind::OutOfRange, &index.range, format!("index {at} is outside a list of {len}"));
     if at < 0 {

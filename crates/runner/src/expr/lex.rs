@@ -108,6 +108,7 @@ fn value<'s>(raw: Raw<'s>, range: &Range<usize>) -> Result<Token<'s>, ExprError>
         "Ki" => 1 << 10,
         "Mi" => 1 << 20,
         "Gi" => 1 << 30,
+        "Ti" => 1 << 40,
         _ => return Err(bad_suffix(digits, suffix, range)),
     };
     let int = plain.parse::<u64>().ok().and_then(|int| int.checked_mul(factor)).filter(|int| *int <= 1 << 63);
@@ -128,6 +129,8 @@ fn bad_suffix(digits: &str, suffix: &str, range: &Range<usize>) -> ExprError {
         "k" | "ki" => format!("1024 times as much is `{digits}Ki`"),
         "m" | "mi" => format!("1024 * 1024 times as much is `{digits}Mi`"),
         "g" | "gi" => format!("1024 * 1024 * 1024 times as much is `{digits}Gi`"),
+        "t" | "ti" => format!("1024 * 1024 * 1024 * 1024 times as much is `{digits}Ti`"),
+        "p" | "pi" | "e" | "ei" => "the suffixes are `Ki`, `Mi`, `Gi` and `Ti`".to_owned(),
         "f" | "l" | "u" | "f32" | "f64" => "numbers have no type suffix".to_owned(),
         _ => format!("a product needs its operator: `{digits} * {suffix}`"),
     })

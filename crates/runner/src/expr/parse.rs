@@ -457,7 +457,7 @@ fn name(word: &str, range: Range<usize>) -> Parsed<Expr> {
 }
 
 fn arity(function: &str, form: &str, args: usize, range: &Range<usize>) -> ExprError {
-    let given = if args == 1 { "1 argument".to_owned() } else { format!("{args} arguments") };
+    let given = squall_core::count(args as u64, "argument");
     let message = format!("`{function}` is given {given}");
     ExprError::new(ErrorKind::Arity, range, message).with_help(format!("a call: {form}"))
 }

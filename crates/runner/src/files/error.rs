@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use squall_core::DType;
+use squall_core::{DType, count};
 
 /// A data file cannot be read, or an output cannot be written. Each message names the file, and where two
 /// things disagree, both of them.
@@ -52,8 +52,8 @@ pub enum FileError {
     },
     /// The file is shorter or longer than its header says.
     #[error(
-        "`{}` is too {}: its header announces {dtype} elements in the shape {}, {expected} bytes in all; the file has {found} bytes",
-        file.display(), if found < expected { "short" } else { "long" }, Shape(shape)
+        "`{}` is too {}: its header announces {dtype} elements in the shape {}, {} in all; the file has {}",
+        file.display(), if found < expected { "short" } else { "long" }, Shape(shape), count(*expected, "byte"), count(*found, "byte")
     )]
     Length {
         /// The file.
@@ -124,7 +124,7 @@ pub enum FileError {
     },
     /// A slice reaches beyond the array.
     #[error(
-        "`{}` has {length} entries along axis {axis}: {}..{} is not a range of them",
+        "`{}` is {length} long on axis {axis}: {}..{} is not a range of it",
         file.display(), range.start, range.end
     )]
     Slice {
@@ -160,7 +160,7 @@ pub enum FileError {
         suggestion: Option<String>,
     },
     /// The array does not fit into memory.
-    #[error("`{}`: no memory for {bytes} bytes", file.display())]
+    #[error("`{}`: no memory for {}", file.display(), count(*bytes, "byte"))]
     Memory {
         /// The file.
         file: PathBuf,

@@ -61,7 +61,7 @@ pub enum InitError {
         std: f64,
     },
     /// The contents do not fit into memory.
-    #[error("no memory for {count} elements of {dtype}")]
+    #[error("no memory for {} of {dtype}", squall_core::count(*count, "element"))]
     Memory {
         /// Elements of the buffer.
         count: u64,

@@ -39,7 +39,10 @@ pub fn open(path: &Path, expected: DType) -> Result<ArrayFile, FileError> {
     let (mut file, found) = open_regular(path)?;
     let malformed = |problem| FileError::Malformed { file: path.to_owned(), format: ".npy", problem };
     if found < MIN_FILE {
-        return Err(malformed(format!("it has {found} bytes, the shortest such file {MIN_FILE}")));
+        return Err(malformed(format!(
+            "it has {}, the shortest such file {MIN_FILE}",
+            squall_core::count(found, "byte")
+        )));
     }
     let mut magic = [0; 8];
     file.read_exact(&mut magic).map_err(FileError::io("read", path))?;
@@ -66,7 +69,8 @@ pub fn open(path: &Path, expected: DType) -> Result<ArrayFile, FileError> {
     let available = found.saturating_sub(header_at);
     if length > available.min(MAX_HEADER) {
         return Err(malformed(format!(
-            "its header claims {length} bytes, the file has {available} after it begins, and at most {MAX_HEADER} are read"
+            "its header claims {}, the file has {available} after it begins, and at most {MAX_HEADER} are read",
+            squall_core::count(length, "byte")
         )));
     }
     let mut text = vec![0; length as usize];

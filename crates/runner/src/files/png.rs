@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use squall_core::element::Exact;
-use squall_core::{DType, Element, with_element};
+use squall_core::{DType, Element, count, with_element};
 
 use super::error::Shape;
 
@@ -50,7 +50,7 @@ pub enum PictureError {
         shape: Vec<u64>,
     },
     /// Too few or too many elements for the shape.
-    #[error("{expected} elements are needed for the picture, {found} are given")]
+    #[error("the picture needs {}, and is given {found}", count(*expected, "element"))]
     Elements {
         /// Pixels.
         expected: u64,

@@ -25,7 +25,8 @@ pub fn open(path: &Path, tensor: &str) -> Result<ArrayFile, FileError> {
     let malformed = |problem| FileError::Malformed { file: path.to_owned(), format: ".safetensors", problem };
     let Some(available) = found.checked_sub(PREFIX) else {
         return Err(malformed(format!(
-            "it has {found} bytes, and its first {PREFIX} tell its header's length"
+            "it has {}, and its first {PREFIX} tell its header's length",
+            squall_core::count(found, "byte")
         )));
     };
     let mut length = [0; PREFIX as usize];
@@ -33,7 +34,8 @@ pub fn open(path: &Path, tensor: &str) -> Result<ArrayFile, FileError> {
     let length = u64::from_le_bytes(length);
     if length > available.min(MAX_HEADER) {
         return Err(malformed(format!(
-            "its header claims {length} bytes, the file has {available} after it begins, and at most {MAX_HEADER} are read"
+            "its header claims {}, the file has {available} after it begins, and at most {MAX_HEADER} are read",
+            squall_core::count(length, "byte")
         )));
     }
     let mut text = zeroed(length).ok_or(FileError::Memory { file: path.to_owned(), bytes: length })?;
@@ -45,8 +47,8 @@ pub fn open(path: &Path, tensor: &str) -> Result<ArrayFile, FileError> {
     let data = found - PREFIX - length;
     if metadata.data_len() as u64 != data {
         return Err(malformed(format!(
-            "its tensors have {} bytes, the file has {data} for them",
-            metadata.data_len()
+            "its tensors have {}, the file has {data} for them",
+            squall_core::count(metadata.data_len() as u64, "byte")
         )));
     }
     let Some(info) = metadata.info(tensor) else {

@@ -100,7 +100,7 @@ impl Job<'_> {
                     match rank.map(|rank| (rank, u32::try_from(rank).ok().filter(|rank| holders.contains(rank)))) {
                         Some((_, Some(rank))) => target(file.for_rank(rank), Writers::One(rank)),
                         Some((rank, None)) if !(0..i64::from(self.world.size())).contains(&rank) => {
-                            let world = count(self.world.size().into(), "rank");
+                            let world = count(self.world.size(), "rank");
                             problems.push(error(format!("rank {rank} is to save `{name}`, and the world has {world}")));
                         }
                         Some((rank, None)) => {

@@ -107,7 +107,7 @@ pub(super) fn check_ranks(job: &Job<'_>) -> Vec<Diagnostic> {
         let Some(named) = named else { continue };
         let rank = u32::try_from(named).unwrap_or(u32::MAX);
         let Some(graph) = job.graphs.get(rank as usize) else {
-            let (name, world) = (&watch.name.value, count(job.world.size().into(), "rank"));
+            let (name, world) = (&watch.name.value, count(job.world.size(), "rank"));
             let text = format!("`{name}` is to be read on rank {named}, and the world has {world}");
             let place = watch.rank.as_ref().map(|formula| formula.place.span());
             problems.push(Diagnostic::error(codes::WATCH, text, Label::at(place, "")));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use squall_core::{Backend, Device, Diagnostic, Label, Registry, Span, World};
+use squall_core::{Backend, Device, DeviceError, Diagnostic, Label, Registry, Span, World};
 
 use super::RunError;
 use crate::manifest::Manifest;
@@ -44,7 +44,7 @@ pub fn choose(
     if let Some(count) = count
         && let Some((rank, index)) = indices.iter().enumerate().find(|&(_, &index)| index >= count)
     {
-        let (visible, are) = (render::count(count.into(), "device"), if count == 1 { "is" } else { "are" });
+        let (visible, are) = (render::count(count, "device"), if count == 1 { "is" } else { "are" });
         let message = format!(
             "rank {rank} is given {kind}:{index}, and {visible} {are} visible here; `squall list devices` shows them"
         );
@@ -125,6 +125,17 @@ pub fn world(
     Ok((kind, ranks))
 }
 
+/// That [`world`] cannot tell the number of ranks, and how to say it.
+pub fn unknown_world(manifest: &Manifest, instead: Option<&Devices>, kind: &str) -> RunError {
+    let (_, span) = stated(manifest, instead);
+    let message =
+        format!("how many ranks `{kind}` makes is known to the machine alone, and no device is asked here");
+    let help = format!(
+        "give the number of ranks, as `--world 2`, or name the devices, as `--devices {kind}:0..2` or `--devices host:0..2`"
+    );
+    refused(codes::DEVICES, message, span).with_help(help).into()
+}
+
 /// The devices that count, and where the manifest names them.
 fn stated<'a>(manifest: &'a Manifest, instead: Option<&'a Devices>) -> (&'a Devices, Option<Span>) {
     match instead {
@@ -191,7 +202,8 @@ impl Chosen {
     pub fn open(&self, registry: &Registry) -> Result<Vec<Arc<dyn Device>>, RunError> {
         let backend = backend(registry, self.kind)?;
         let open = |&index: &u32| {
-            let failed = |error| RunError::Environment(format!("{}:{index}: {error}", self.kind));
+            let id = format!("{}:{index}", self.kind);
+            let failed = |error: DeviceError| RunError::Environment(format!("{id}: {}", error.of(&id)));
             backend.open(index).map_err(failed)
         };
         self.indices.iter().map(open).collect()

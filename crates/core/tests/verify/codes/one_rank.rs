@@ -199,7 +199,7 @@ pub(super) const CASES: &[Case] = &[
     case(
         codes::RULE,
         "t.recv",
-        &["op `all_gather`: `recv` has 4 elements, but must have 1 ranks × 3 elements of `send` = 3"],
+        &["op `all_gather`: `recv` has 4 elements, but must have 1 rank × 3 elements of `send` = 3"],
         || {
             alone(|g, _, y| {
                 let short = g.buffer(f32s("short", 3));

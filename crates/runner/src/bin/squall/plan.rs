@@ -15,8 +15,7 @@ fn plan_or_status(registry: &Registry, args: &PlanArgs) -> Result<u8, u8> {
     let source = Source::load(&args.manifest)?;
     let (job, verified) = source.verified(registry, args.world.world)?;
     if let Some(rank) = args.rank.filter(|rank| *rank >= job.world.size()) {
-        let message =
-            format!("there is no rank {rank}: the world has {}", count(job.world.size().into(), "rank"));
+        let message = format!("there is no rank {rank}: the world has {}", count(job.world.size(), "rank"));
         return Err(output::fail(2, &message));
     }
     Ok(output::result(&squall_runner::plan::describe(&job, &verified, args.rank)))

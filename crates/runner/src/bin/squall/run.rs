@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use squall_core::{Interrupt, Registry};
+use squall_runner::render::count;
 use squall_runner::run::{self, Number, Readings, Request, Summary, Watcher};
 
 use crate::args::RunArgs;
@@ -39,10 +40,9 @@ pub(crate) fn run(registry: &Registry, args: &RunArgs) -> u8 {
 
 fn in_words(summary: &Summary) -> String {
     let mut text = format!(
-        "{}: {} step{} on {} in {:.3} s (median {:.1} µs, p99 {:.1} µs)\n",
+        "{}: {} on {} in {:.3} s (median {:.1} µs, p99 {:.1} µs)\n",
         summary.pipeline,
-        summary.steps,
-        if summary.steps == 1 { "" } else { "s" },
+        count(summary.steps, "step"),
         devices(&summary.devices),
         summary.elapsed_s,
         summary.step_us.median,

@@ -85,9 +85,7 @@ impl<'a> Source<'a> {
         // What `run` does with `auto` where there are no GPUs.
         let world = world.or(listed).or((kind == "host").then_some(1));
         let world = world.ok_or_else(|| {
-            let message =
-                format!("how many {kind} devices there are is known to the machine alone; give `--world N`");
-            output::fail(2, &message)
+            self.fail(&devices::unknown_world(&self.manifest, self.args.devices.as_ref(), kind))
         })?;
         let fail = |problems: squall_core::Problems| self.fail(&problems.into());
         let job = resolve(&self.manifest, registry, world, kind).map_err(fail)?;
