@@ -27,5 +27,10 @@ mod position;
 mod stream;
 mod words;
 
+/// The page on kernels of one's own: its source compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/kernels.md")]
+struct KernelsOfOnesOwn;
+
 pub use device::{CUDA, Cuda};
 pub use info::memory as memory_of;

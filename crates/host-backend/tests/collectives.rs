@@ -512,7 +512,7 @@ fn impossible_arguments_are_refused_when_a_batch_is_prepared() {
         );
         assert_eq!(
             refused(Op::new("all_gather").buffer("send", f32s(1)).buffer("recv", f32s(3))),
-            "prepare all_gather: `recv`: holds 3 elements of f32, but must hold 2 times 1 elements of f32"
+            "prepare all_gather: `recv`: holds 3 elements of f32, but must hold 2 times 1 element of f32"
         );
         assert_eq!(
             refused(Op::new("all_reduce").buffer("buffer", f32s(1))),

@@ -6,12 +6,18 @@
 use squall_host_backend as _;
 use squall_kernels_std as _;
 
-use squall_core::{Registry, verify};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use squall_core::element::Exact;
+use squall_core::{DType, Phase, Registry, verify};
+use squall_runner::compare::{Agreement, Comparison, Deviation, Difference, Tolerances};
 use squall_runner::manifest::{keys, parse};
 use squall_runner::resolve::resolve;
-use squall_runner::run::devices;
+use squall_runner::run::{Reading, Readings, StepTimes, Summary, devices};
 
 const REFERENCE: &str = include_str!("../../../docs/manifest.md");
+const JSON: &str = include_str!("../../../docs/json.md");
 const README: &str = include_str!("../../../README.md");
 
 /// The fenced blocks of TOML that are whole manifests.
@@ -37,6 +43,39 @@ fn every_whole_manifest_is_verified_on_its_own_devices() {
     }
 }
 
+#[test]
+fn every_manifest_that_a_command_names_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut found = 0;
+    for page in [
+        "README.md",
+        "CONTRIBUTING.md",
+        "examples/README.md",
+        "docs/compare.md",
+        "docs/json.md",
+        "docs/manifest.md",
+    ] {
+        let text = std::fs::read_to_string(root.join(page)).unwrap();
+        let commands = text.lines().flat_map(|line| {
+            // Fenced, or in a table or a sentence.
+            let fenced = line.starts_with("$ squall ") || line.starts_with("cargo run ");
+            let parts: Vec<&str> =
+                if fenced { vec![line] } else { line.split('`').skip(1).step_by(2).collect() };
+            parts.into_iter().filter(|part| part.contains("squall ") || part.contains("cargo run "))
+        });
+        for command in commands {
+            for file in command.split(' ').filter(|word| word.ends_with(".toml") && *word != "M.toml") {
+                found += 1;
+                assert!(
+                    root.join(file).is_file(),
+                    "{page}: {command}: there is no {file} below the repository's root"
+                );
+            }
+        }
+    }
+    assert!(found >= 10, "{found} commands were found");
+}
+
 /// The text below the heading `title`, up to the next heading.
 fn section(title: &str) -> &'static str {
     let mut headings = REFERENCE.split("\n#");
@@ -57,5 +96,71 @@ fn every_key_is_told_of_in_its_tables_section() {
             false => later.split(|c| !is_word(c)).any(|word| word == key.name),
         };
         assert!(told, "docs/manifest.md does not tell of `{}` in {}", key.name, key.table);
+    }
+}
+
+/// The keys of all objects in `value`, but of those whose keys are names.
+fn json_keys(value: &serde_json::Value, keys: &mut BTreeSet<String>) {
+    match value {
+        serde_json::Value::Object(object) => {
+            for (key, value) in object {
+                keys.insert(key.clone());
+                let named = key == "tolerances" || key == "watched";
+                let values = value.as_object().filter(|_| named).map(|named| named.values().collect());
+                values.unwrap_or_else(|| vec![value]).into_iter().for_each(|value| json_keys(value, keys));
+            }
+        }
+        serde_json::Value::Array(items) => items.iter().for_each(|item| json_keys(item, keys)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_key_of_json_is_told() {
+    let element = Deviation {
+        phase: Phase::Step,
+        step: 0,
+        rank: 0,
+        device: "cuda:0".into(),
+        task: "t".into(),
+        buffer: "b".into(),
+        dtype: DType::F32,
+        index: vec![0],
+        host: Exact::Int(1),
+        other: Exact::Int(2),
+        distance: 1.0,
+        allowed: 0.0,
+    };
+    let comparison = Comparison {
+        pipeline: "p".into(),
+        world: 1,
+        devices: Vec::new(),
+        steps: 1,
+        each: false,
+        tolerances: Tolerances::default(),
+        agreement: vec![Agreement { dtype: DType::F32, elements: 1, greatest: Some(element.clone()) }],
+        differences: vec![Difference { first: element, differing: 1, written: 1, times: 1 }],
+    };
+    let summary = Summary {
+        pipeline: "p".into(),
+        world: 1,
+        devices: Vec::new(),
+        libraries: vec!["NCCL".into()],
+        steps: 1,
+        elapsed_s: 1.0,
+        step_us: StepTimes::default(),
+        watched: Readings::default(),
+        outputs: Vec::new(),
+    };
+    let reading = Reading { step: 1, rank: 0, value: None };
+    let mut keys = BTreeSet::new();
+    for value in
+        [serde_json::to_value(comparison), serde_json::to_value(summary), serde_json::to_value(reading)]
+    {
+        json_keys(&value.unwrap(), &mut keys);
+    }
+    assert!(keys.len() > 30, "{keys:?}");
+    for key in keys {
+        assert!(JSON.contains(&format!("`{key}`")), "docs/json.md does not tell of `{key}`");
     }
 }

@@ -199,7 +199,7 @@ fn range(cx: &Context<'_>, name: &str, value: &ArgValue) -> Result<BufferRange, 
     let end = checked_count(&range.shape).and_then(|len| range.offset.checked_add(len));
     if range.dtype != decl.dtype || end.is_none_or(|end| end > decl.len()) {
         let text = format!(
-            "`{name}` names a range of {} of shape {:?} from element {} of `{}`, which has {} of {}",
+            "`{name}` names {} elements of shape {:?} from element {} of `{}`, which has {} of {}",
             range.dtype,
             range.shape,
             range.offset,

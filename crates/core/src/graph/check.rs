@@ -48,7 +48,7 @@ pub(super) fn size(decl: &BufferDecl, rank: u32) -> Option<Diagnostic> {
         return None;
     }
     let text = format!(
-        "the buffer `{}` of shape {:?} and dtype {} has {}; the limit is {}, 2^63 - 1",
+        "the buffer `{}` of shape {:?} and dtype {} has {}; the limit is {} bytes",
         decl.name,
         decl.shape,
         decl.dtype,

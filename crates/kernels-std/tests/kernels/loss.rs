@@ -205,7 +205,7 @@ fn shapes_must_agree() {
         let launch = Launch::new(&SOFTMAX_CROSS_ENTROPY).buffer("logits", logits).buffer("labels", labels);
         launch.buffer("loss", loss).buffer("grad", grad).refused()
     };
-    let unequal = "`logits`: has 5 elements, which are not 2 equal rows, one for each of `labels`";
+    let unequal = "`logits`: has 5 elements, which do not make 2 equal rows, one for each of `labels`";
     assert_eq!(softmax(&flat, &two, &one, &many), unequal);
     let rows = "`logits`: has 3 rows, but `labels` has 2 elements; they must be equal";
     assert_eq!(softmax(&matrix, &two, &one, &many), rows);

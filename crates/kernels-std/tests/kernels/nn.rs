@@ -123,7 +123,7 @@ fn shapes_must_agree() {
         "`src_grad`: has 3 elements, but `src` has 4; they must be equal"
     );
     let launch = Launch::new(&BIAS_ROWS).buffer("data", &four).buffer("bias", &three);
-    assert_eq!(launch.refused(), "`data`: has 4 elements, which rows of `bias`'s 3 do not fill");
+    assert_eq!(launch.refused(), "`data`: has 4 elements, not a multiple of the 3 of `bias`");
     let matrix = Buf::filled(6, 0f32).shaped(&[3, 2]);
     let launch = Launch::new(&BIAS_ROWS).buffer("data", &matrix).buffer("bias", &three);
     assert_eq!(launch.refused(), "`data`: has rows of 2 elements, but `bias` has 3; they must be equal");

@@ -130,9 +130,9 @@ fn shapes_must_agree() {
     let launch = Launch::new(&SUM).buffer("data", &four).buffer("out", &none);
     assert_eq!(launch.refused(), "`out`: has 0 elements, but must have one");
     let launch = Launch::new(&SUM_ROWS).buffer("data", &four).buffer("out", &three);
-    assert_eq!(launch.refused(), "`data`: has 4 elements, which rows of `out`'s 3 do not fill");
+    assert_eq!(launch.refused(), "`data`: has 4 elements, not a multiple of the 3 of `out`");
     let launch = Launch::new(&SUM_ROWS).buffer("data", &four).buffer("out", &none);
-    assert_eq!(launch.refused(), "`data`: has 4 elements, which rows of `out`'s 0 do not fill");
+    assert_eq!(launch.refused(), "`data`: has 4 elements, not a multiple of the 0 of `out`");
     let matrix = Buf::filled(4, 0f32).shaped(&[1, 4]);
     let launch = Launch::new(&SUM_ROWS).buffer("data", &matrix).buffer("out", &two);
     assert_eq!(launch.refused(), "`data`: has rows of 4 elements, but `out` has 2; they must be equal");

@@ -124,7 +124,7 @@ pub enum FileError {
     },
     /// A slice reaches beyond the array.
     #[error(
-        "`{}` is {length} long on axis {axis}: {}..{} is not a range of it",
+        "`{}` is {length} long along axis {axis}: {}..{} is not a range of it",
         file.display(), range.start, range.end
     )]
     Slice {

@@ -47,13 +47,24 @@ const fn case(
 }
 
 pub(super) const CASES: &[Case] = &[
-    case(codes::TOO_LARGE, "x", &["`x`", "[1152921504606846976]", "f64", "63 bits"], || {
-        refused(1, |g, _| {
-            // The task that names it has nothing to add.
-            let x = g.buffer(buffer("x", DType::F64, 1 << 60));
-            g.step(sum("t", x));
-        })
-    }),
+    case(
+        codes::TOO_LARGE,
+        "x",
+        &[
+            "`x`",
+            "[1152921504606846976]",
+            "f64",
+            "9223372036854775808 bytes",
+            "limit is 9223372036854775807 bytes",
+        ],
+        || {
+            refused(1, |g, _| {
+                // The task that names it has nothing to add.
+                let x = g.buffer(buffer("x", DType::F64, 1 << 60));
+                g.step(sum("t", x));
+            })
+        },
+    ),
     case(codes::TOO_LARGE, "x", &["[18446744073709551615, 2]"], || {
         refused(1, |g, _| {
             let x = g.buffer(BufferDecl { shape: [u64::MAX, 2].into(), ..f32s("x", 0) });

@@ -38,17 +38,14 @@ fn ranges_outside_are_refused() {
     let mut array = opened(folder.path(), false);
     let shown = folder.path().join("x.npy").display().to_string();
     let mut refusal = |ranges: &[Range<u64>]| array.read_slice(ranges).unwrap_err().to_string();
-    assert_eq!(
-        refusal(&[2..5]),
-        format!("`{shown}` has 4 entries along axis 0: 2..5 is not a range of them")
-    );
+    assert_eq!(refusal(&[2..5]), format!("`{shown}` is 4 long along axis 0: 2..5 is not a range of it"));
     assert_eq!(
         refusal(&[0..1, 3..2]),
-        format!("`{shown}` has 3 entries along axis 1: 3..2 is not a range of them")
+        format!("`{shown}` is 3 long along axis 1: 3..2 is not a range of it")
     );
     assert_eq!(
         refusal(&[0..u64::MAX]),
-        format!("`{shown}` has 4 entries along axis 0: 0..{} is not a range of them", u64::MAX)
+        format!("`{shown}` is 4 long along axis 0: 0..{} is not a range of it", u64::MAX)
     );
     assert_eq!(
         refusal(&[0..1, 0..1, 0..1]),

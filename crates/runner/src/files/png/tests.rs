@@ -77,5 +77,5 @@ fn shapes_without_a_picture() {
     }
     let error = write(&mut Vec::new(), DType::U8, &[2, 2], &[1, 2, 3]).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-    assert_eq!(error.to_string(), "4 elements are needed for the picture, 3 are given");
+    assert_eq!(error.to_string(), "the picture needs 4 elements, and is given 3");
 }
