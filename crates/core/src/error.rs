@@ -224,6 +224,8 @@ pub enum Found {
 pub struct Report {
     /// Every rank of this process but one that failed, ascending.
     pub ranks: Vec<Standing>,
+    /// What libraries had found wrong themselves when the group was aborted, in their words.
+    pub faults: Vec<String>,
     /// What was leaked, if a rank did not return.
     pub leak: Option<Leak>,
 }
@@ -260,6 +262,10 @@ impl fmt::Display for Report {
                 separate(f)?;
                 write!(f, "{rank}")?;
             }
+        }
+        for fault in &self.faults {
+            separate(f)?;
+            f.write_str(fault)?;
         }
         if let Some(leak) = &self.leak {
             separate(f)?;

@@ -146,6 +146,11 @@ pub trait Abort: Send + Sync {
     fn abort(&self);
     /// Whether it was stopped.
     fn is_aborted(&self) -> bool;
+    /// What the library has itself found wrong, in its words, each thing once; mostly nothing. Asked before an abort, by the thread that
+    /// aborts, while ranks may be inside the library. Never blocks.
+    fn faults(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// A library that needs communicators of its own. Registered with [`crate::register_library!`].

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use squall_core::{Abort, Device, DeviceError};
 
-use crate::api::{Api, RawComm, SUCCESS};
+use crate::api::{Api, IN_PROGRESS, RawComm, SUCCESS};
 use crate::error::NcclError;
 
 /// How long the last session's drop waits for communicators to be freed. NCCL takes about a second after an abort.
@@ -162,10 +162,30 @@ impl Abort for Shared {
     fn is_aborted(&self) -> bool {
         self.aborted.load(Ordering::SeqCst)
     }
+
+    /// NCCL's asynchronous errors. It may be asked while a rank uses the communicator: of one that is connected this only reads.
+    fn faults(&self) -> Vec<String> {
+        // Held over the calls, so that no communicator is ended meanwhile.
+        let orders = self.orders();
+        if orders.abort || orders.close {
+            return Vec::new();
+        }
+        let mut faults = Vec::new();
+        for (local, device) in self.devices.iter().enumerate() {
+            for comm in orders.comms.iter().filter_map(|slots| slots.get(local)) {
+                let (_, state) = self.state(comm);
+                if !matches!(state, SUCCESS | IN_PROGRESS) {
+                    let error = self.api.error("ncclCommGetAsyncError", None, state);
+                    faults.push(format!("NCCL on {}: {error}", device.id()));
+                }
+            }
+        }
+        faults
+    }
 }
 
 impl Shared {
-    /// Held for moments only, never across a call of NCCL.
+    /// Held for moments only, never across a call of NCCL that may wait.
     fn orders(&self) -> MutexGuard<'_, Orders> {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -203,6 +223,14 @@ impl Shared {
         self.changed.notify_all();
     }
 
+    /// Whether NCCL could be asked, and its asynchronous error.
+    fn state(&self, comm: Comm) -> (c_int, c_int) {
+        let mut state: c_int = SUCCESS;
+        // SAFETY: the communicator is alive, and `state` is written.
+        let asked = unsafe { (self.api.functions.async_error)(comm.raw(), &mut state) };
+        (asked, state)
+    }
+
     fn abort_one(&self, comm: Comm) {
         // SAFETY: the communicator is alive; inside the group this releases its users and frees nothing yet.
         unsafe { (self.api.functions.abort)(comm.raw()) };
@@ -210,10 +238,7 @@ impl Shared {
 
     /// Destroys a communicator that works, which nobody uses any more. One that failed can only be aborted.
     fn end_one(&self, comm: Comm) {
-        let mut state: c_int = SUCCESS;
-        // SAFETY: the communicator is alive, and `state` is written.
-        let asked = unsafe { (self.api.functions.async_error)(comm.raw(), &mut state) };
-        if (asked, state) == (SUCCESS, SUCCESS) {
+        if self.state(comm) == (SUCCESS, SUCCESS) {
             // SAFETY: the communicator is alive; no session or work is left that could call it.
             unsafe { (self.api.functions.destroy)(comm.raw()) };
         } else {

@@ -32,6 +32,7 @@ impl PlanGroup {
     pub(super) fn abort(&mut self, phase: Phase, cause: Cause) -> GroupError {
         // Before the abort, which moves the ranks.
         let mut ranks = self.standings(phase);
+        let faults = self.shared.faults();
         self.shared.abort();
         let limit = match cause {
             Cause::TimedOut(limit) => Some(limit),
@@ -70,16 +71,16 @@ impl PlanGroup {
                     task: node.map(|node| node.origin.name.clone()),
                     during: during(steps_at(failure.first), steps_at(failure.last)),
                     error: failure.error,
-                    released: Box::new(Report { ranks, leak }),
+                    released: Box::new(Report { ranks, faults, leak }),
                 }
             }
             Cause::TimedOut(limit) => GroupError::TimedOut {
                 during: during(slowest, slowest),
                 limit,
-                report: Box::new(Report { ranks, leak }),
+                report: Box::new(Report { ranks, faults, leak }),
             },
             Cause::Interrupted => {
-                let report = Box::new(Report { ranks, leak });
+                let report = Box::new(Report { ranks, faults, leak });
                 GroupError::Interrupted { during: during(slowest, slowest), report }
             }
         };

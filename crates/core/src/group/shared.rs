@@ -184,6 +184,17 @@ impl Shared {
         }
     }
 
+    /// What libraries have found wrong themselves, each thing once, since one may speak for several ranks.
+    pub(super) fn faults(&self) -> Vec<String> {
+        let mut faults: Vec<String> = Vec::new();
+        for fault in self.aborts.get().into_iter().flatten().flat_map(|abort| abort.faults()) {
+            if !faults.contains(&fault) {
+                faults.push(fault);
+            }
+        }
+        faults
+    }
+
     /// As [`Shared::abort`], on request. A caller that waits does it, since it also asks the devices where they are, which may
     /// take a moment.
     pub(super) fn interrupt(&self) {

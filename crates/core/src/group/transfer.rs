@@ -176,6 +176,7 @@ impl PlanGroup {
         let limit = self.options.init_timeout;
         start(&self.shared);
         if !self.shared.wait_all(from_now(limit)) {
+            let faults = self.shared.faults();
             self.shared.abort();
             self.shared.wait_all(from_now(second_period(Some(limit))));
             let late = (0..self.shared.ranks.len()).filter(|&place| !self.shared.arrived(place));
@@ -186,7 +187,7 @@ impl PlanGroup {
                 running: None,
                 found: Found::Stuck,
             });
-            let report = Box::new(Report { ranks: ranks.collect(), leak: self.leak() });
+            let report = Box::new(Report { ranks: ranks.collect(), faults, leak: self.leak() });
             return Err(self.break_with(GroupError::TimedOut { during, limit, report }));
         }
         let mut results = Vec::with_capacity(answers.len());

@@ -47,6 +47,10 @@ impl Abort for Aborted {
     fn is_aborted(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
+    fn faults(&self) -> Vec<String> {
+        // As before an abort alone.
+        if self.is_aborted() { Vec::new() } else { vec!["test: a cable is loose".into()] }
+    }
 }
 
 /// A drop returns when every rank that came back has closed what it had, and not after a second period; of a rank that has not come back
@@ -69,7 +73,8 @@ fn closing_is_waited_for_where_all_are_back() {
     assert_eq!(closed(), 1);
 
     let mut hung = group(|task, turn, _| if (task, turn) == (1, 1) { Act::Hang } else { Act::Nothing });
-    hung.execute_many(3).unwrap_err();
+    let said = hung.execute_many(3).unwrap_err().to_string();
+    assert!(said.ends_with("; test: a cable is loose"), "{said}");
     drop(hung);
     assert_eq!(closed(), 2);
 

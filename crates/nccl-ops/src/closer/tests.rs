@@ -58,6 +58,22 @@ fn an_abort_releases_at_once_and_frees_when_the_last_session_is_gone() {
 }
 
 #[test]
+fn what_nccl_found_wrong_is_told_until_it_is_aborted() {
+    let fake = Fake::take();
+    let sessions = sessions(&fake, PATIENCE);
+    assert_eq!(sessions[0].abort.faults(), [""; 0]);
+    fake.break_comm(2, IN_PROGRESS);
+    assert_eq!(sessions[0].abort.faults(), [""; 0]);
+    fake.break_comm(2, 6);
+    let faults = sessions[0].abort.faults();
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    assert!(faults[0].starts_with("NCCL on cuda:1: "), "{faults:?}");
+    assert_eq!(sessions[1].abort.faults(), faults, "all sessions are one connection");
+    sessions[1].abort.abort();
+    assert_eq!(sessions[0].abort.faults(), [""; 0]);
+}
+
+#[test]
 fn an_abort_does_not_wait_for_nccl() {
     let fake = Fake::take();
     let sessions = sessions(&fake, PATIENCE);

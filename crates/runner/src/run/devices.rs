@@ -128,8 +128,9 @@ pub fn world(
 /// That [`world`] cannot tell the number of ranks, and how to say it.
 pub fn unknown_world(manifest: &Manifest, instead: Option<&Devices>, kind: &str) -> RunError {
     let (_, span) = stated(manifest, instead);
-    let message =
-        format!("how many ranks `{kind}` makes is known to the machine alone, and no device is asked here");
+    let message = format!(
+        "how many ranks `{kind}` makes is known to the machine alone, which `check` and `plan` do not ask"
+    );
     let help = format!(
         "give the number of ranks, as `--world 2`, or name the devices, as `--devices {kind}:0..2` or `--devices host:0..2`"
     );
