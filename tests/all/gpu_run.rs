@@ -101,11 +101,16 @@ impl Bundle {
     }
 
     fn run(&self, part: &str) -> Output {
+        self.command(part).output().unwrap()
+    }
+
+    fn command(&self, part: &str) -> Command {
         let mut command = Command::new("bash");
         for name in ["PEERS", "NCCL_TESTS", "SQUALL_TEST_GPUS", "ONLY", "PROGRAMS", "SIZES", "ROUNDS"] {
             command.env_remove(name);
         }
-        command.arg(self.path("run")).arg(part).env("RESULTS", self.path("results")).output().unwrap()
+        command.arg(self.path("run")).arg(part).env("RESULTS", self.path("results"));
+        command
     }
 
     fn results(&self) -> String {
@@ -158,4 +163,54 @@ fn parts_of_one_build_are_joined_and_others_refused() {
     fs::write(bundle.path("commit"), "4567, clean\n").unwrap();
     assert_eq!(bundle.run("tests").status.code(), Some(2));
     assert_eq!(bundle.results(), results);
+}
+
+/// With the tools that the peers of a step need, and without.
+#[test]
+fn a_step_is_measured_beside_the_bundles_own_peers_where_they_can_be_built() {
+    let step = "echo '# squall'; echo 'elements graph eager queued packed cpu-graph cpu-queued'; echo '8 10 10 10 10 1 1'
+        echo 'from start to the end of the first step: 1.0 s'; [[ -z ${SQUALL_CACHE:-} ]] || touch \"$SQUALL_CACHE/kernel\"";
+    // Compiles anything to a program that prints the peer's table, once it was asked for NCCL's header.
+    let peer = "echo '# step_nccl'; echo 'elements thr-eager thr-graph queued-graph'; echo '8 10 10 10'";
+    let nvcc = format!(
+        "[[ $* != *' -E '* ]] || exit $HEADER\nwhile [[ $1 != -o ]]; do shift; done\n\
+         printf '#!/bin/sh\\n%s\\n' \"{peer}\" >\"$2\"; chmod +x \"$2\""
+    );
+    for (header, torch, left_out) in [
+        ("0", "0", None),
+        ("1", "0", Some("- a step against C++: nvcc finds no nccl.h")),
+        ("0", "1", Some("- a step against PyTorch: python3 has no torch that uses GPUs with NCCL")),
+    ] {
+        let bundle = Bundle::new();
+        fs::create_dir(bundle.path("peers")).unwrap();
+        for peer in ["step_nccl.cu", "step_torch.py"] {
+            fs::copy(script("../tests/peers").join(peer), bundle.path("peers").join(peer)).unwrap();
+        }
+        bundle.program("gpu_step", step);
+        bundle.program("gpu_bandwidth", "echo 'all_reduce 268435456 1 1 100'");
+        bundle.program("nvcc", &nvcc);
+        bundle.program(
+            "python3",
+            "[[ $1 != -c ]] || exit $TORCH\necho '# step_torch'; echo 'elements eager graph'; echo '8 20 20'",
+        );
+        let path = format!("{}:{}", bundle.path("bin").display(), std::env::var("PATH").unwrap());
+        let mut command = bundle.command("bench");
+        command.envs([
+            ("PATH", path.as_str()),
+            ("HEADER", header),
+            ("TORCH", torch),
+            ("SIZES", "8"),
+            ("ROUNDS", "1"),
+        ]);
+        let output = command.output().unwrap();
+        let results = bundle.results();
+        assert!(output.status.success(), "{output:?}\n{results}");
+        for (name, column) in [("C++", "graph/C++"), ("PyTorch", "packed/PyTorch graph")] {
+            let there = left_out.is_none_or(|line| !line.contains(&format!("against {name}:")));
+            assert_eq!(results.contains(&format!("| {column} |")), there, "{column}\n{results}");
+        }
+        let lines = results.lines().filter(|line| line.starts_with("- a step against ")).collect::<Vec<_>>();
+        assert_eq!(lines.len(), usize::from(left_out.is_some()), "{results}");
+        assert!(left_out.is_none_or(|wanted| lines[0].starts_with(wanted)), "{lines:?}");
+    }
 }
