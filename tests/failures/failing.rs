@@ -10,7 +10,7 @@ use squall_core::{
 use squall_tests::{bind, graphs};
 
 use crate::kernels::MISBEHAVE;
-use crate::{alone, await_rank_threads, filled, healthy, limited, misbehaving, refuses};
+use crate::{act, alone, await_rank_threads, filled, healthy, limited, misbehaving, refuses};
 
 /// The error, checked to name rank 1 in task `act` of step 3, and where it left the others.
 fn in_the_middle_of_step_3(error: GroupError, text: &str) -> Report {
@@ -61,6 +61,27 @@ fn a_kernel_panics() {
     drop(group);
     await_rank_threads(0);
     healthy();
+}
+
+#[test]
+fn all_ranks_fail_at_once() {
+    let _alone = alone();
+    let graphs = graphs(2, |_, graph| {
+        let x = graph.buffer(BufferDecl::new("x", DType::F32, [1000]).upload(Upload::First));
+        let steps = graph.buffer(BufferDecl::new("steps", DType::I32, [1]).upload(Upload::First));
+        graph.step(OpSpec::new("all_reduce").arg("buffer", x).arg("reduce", ReduceOp::Avg).named("sum"));
+        act(graph, steps, 3, "fail");
+    });
+    let mut group = filled(graphs, Options::default());
+    let error = group.execute_many(10).unwrap_err();
+    let GroupError::Failed { rank, .. } = error else { panic!("{error}") };
+    let wanted = format!(
+        "rank {rank} failed in task `act` of step 3: the kernel `misbehave`: it has had enough after 3 steps; \
+         rank {} failed, too, in `act` (last finished `sum`, after 3 steps)",
+        1 - rank
+    );
+    assert_eq!(error.to_string(), wanted);
+    refuses(&mut group, &error);
 }
 
 #[test]

@@ -162,9 +162,13 @@ const TESTS: &[Test] = &[
     Test::gpu("queued steps are interrupted", 2, failing::interrupt).captured().and_host(),
     Test::gpu("what cannot be captured is said, and runs as it is", 2, forbidden::allocation),
     Test::gpu("a rank that loses its GPU releases the others", 2, lost::stray).captured(),
-    Test::gpu("a kernel that does not end holds neither the drop nor the exit", 2, lost::endless)
-        .captured()
-        .and_host(),
+    Test::gpu(
+        "a kernel that does not end holds neither the drop nor an exit without handlers",
+        2,
+        lost::endless,
+    )
+    .captured()
+    .and_host(),
 ];
 
 /// What a process of its own does, by name.

@@ -96,7 +96,8 @@ pub enum DeviceError {
         /// The backend's words.
         message: String,
     },
-    /// The device can be used no more by this process. Whoever meets it need not be whose work lost it.
+    /// The device can be used no more by this process. Whoever meets it need not be whose work lost it: GPUs that reach each other's
+    /// memory are lost together, and all of them say the same.
     #[error("{device} is lost to this process: {message}")]
     Lost {
         /// The device.

@@ -123,6 +123,9 @@ pub enum GroupError {
 
 impl GroupError {
     /// What was leaked, if a rank did not return.
+    ///
+    /// A process with such a rank on a GPU should leave by `_exit`, once it has written what it has to: the driver waits in its exit
+    /// handlers for a kernel that does not end.
     pub fn leak(&self) -> Option<Leak> {
         match self {
             GroupError::Failed { released: report, .. }
@@ -215,6 +218,8 @@ pub enum Found {
     Busy,
     /// Busy with work of its own when the deadline passed, so that it kept the others waiting; it finished it.
     Late,
+    /// Failing, too: by itself, or by what befell the rank that is named. GPUs that reach each other's memory are lost together.
+    Failed,
     /// Still busy after the second period; its thread is leaked.
     Stuck,
 }
@@ -257,7 +262,7 @@ impl fmt::Display for Report {
             if first { Ok(()) } else { write!(f, "; ") }
         };
         // Who kept the others waiting comes first.
-        for found in [Found::Stuck, Found::Late, Found::Busy, Found::Waiting] {
+        for found in [Found::Stuck, Found::Failed, Found::Late, Found::Busy, Found::Waiting] {
             for rank in self.ranks.iter().filter(|rank| rank.found == found) {
                 separate(f)?;
                 write!(f, "{rank}")?;
@@ -282,6 +287,7 @@ impl fmt::Display for Standing {
             Found::Waiting => "waited in",
             Found::Busy => "was busy in",
             Found::Late => "was late in",
+            Found::Failed => "failed, too, in",
             Found::Stuck => "has not returned from",
         };
         write!(f, "rank {} {verb} ", self.rank)?;

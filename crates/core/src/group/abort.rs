@@ -42,6 +42,10 @@ impl PlanGroup {
         for (place, rank) in ranks.iter_mut().enumerate() {
             if !self.shared.arrived(place) {
                 rank.found = Found::Stuck;
+            } else if self.shared.failed(place) {
+                rank.found = Found::Failed;
+            } else if rank.found == Found::Idle {
+                rank.running = None;
             } else if rank.found == Found::Late && !matches!(cause, Cause::TimedOut(_)) {
                 rank.found = Found::Busy;
             }
@@ -106,7 +110,7 @@ impl PlanGroup {
                 rank: graph.rank(),
                 steps: state.steps_at(position.runs),
                 finished: finished.checked_sub(1).and_then(|i| tasks.get(i)).map(name),
-                running: running.filter(|_| found != Found::Idle).map(name),
+                running: running.map(name),
                 found,
             }
         };

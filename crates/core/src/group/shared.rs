@@ -163,6 +163,11 @@ impl Shared {
         self.done.notify();
     }
 
+    /// Whether a rank has failed.
+    pub(super) fn failed(&self, place: usize) -> bool {
+        self.ranks[place].failure.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// The place of the first rank to fail.
     pub(super) fn first_failure(&self) -> Option<usize> {
         let place = self.first_failure.load(Ordering::Acquire) as usize;

@@ -38,6 +38,7 @@ const TESTS: &[Test] = &[
     ("joining alone ends at the deadline", 1, joining::alone),
     ("two ranks on one GPU are refused", 1, joining::same_gpu),
     ("what hangs is aborted, ten times over", 2, ending::ten_aborts),
+    ("what hangs while it connects is aborted", 2, ending::aborts_while_connecting),
     ("a close waits for the stream", 2, ending::live_stream),
     ("a close does not wait for a captured graph", 2, ending::live_graph),
     ("more than 2^31 elements are reduced", 2, values::large),
