@@ -58,8 +58,10 @@ impl Context {
     fn new(ordinal: u32) -> Result<Context, DeviceError> {
         let driver = Driver::get()?;
         if ordinal >= driver.devices() {
-            let text =
-                format!("there is no cuda:{ordinal}; {} visible", count(driver.devices(), "CUDA device"));
+            let text = format!(
+                "there is no cuda:{ordinal}: this process sees {}",
+                count(driver.devices(), "CUDA device")
+            );
             return Err(DeviceError::Unsupported(text));
         }
         let id = format!("cuda:{ordinal}");

@@ -7,6 +7,9 @@ use squall_core::{DeviceError, DevicePtr, Memory};
 
 use crate::context::Context;
 
+/// Sizes are multiples of this: the widest that one instruction loads.
+const WORD: u64 = 16;
+
 /// Memory of a GPU, freed on drop.
 pub(crate) struct DeviceMemory {
     context: Arc<Context>,
@@ -19,8 +22,9 @@ impl DeviceMemory {
     pub(crate) fn new(context: &Arc<Context>, bytes: u64) -> Result<DeviceMemory, DeviceError> {
         context.make_current()?;
         let mut ptr = 0;
-        // No bytes have an address too.
-        let size = usize::try_from(bytes.max(1)).unwrap_or(usize::MAX);
+        // No bytes have an address too; and NCCL reads the last bytes as whole words (seen with 2.28.9: four where there was one).
+        let size = bytes.max(1).checked_next_multiple_of(WORD).and_then(|size| usize::try_from(size).ok());
+        let size = size.unwrap_or(usize::MAX);
         // SAFETY: the context is current; `ptr` is written.
         context.check_memory("cuMemAlloc", bytes, unsafe { sys::cuMemAlloc_v2(&mut ptr, size) })?;
         let memory = DeviceMemory { context: context.clone(), ptr, bytes };

@@ -310,7 +310,7 @@ fn memory_is_given_back() {
 
 fn a_missing_device_is_named() {
     let error = Registry::linked().unwrap().open("cuda", 99).err().unwrap().to_string();
-    assert!(error.contains("no cuda:99") && error.contains("devices are visible"), "{error}");
+    assert!(error.contains("no cuda:99") && error.contains("this process sees"), "{error}");
 }
 
 /// What the test does in a process of its own, whose device is lost or whose compiler is missing.
