@@ -418,9 +418,4 @@ impl<'s> Reader<'s> {
             Err(error) => self.text_error(error, &place),
         }
     }
-
-    /// Reports that part of the language is not in this version.
-    pub(crate) fn unsupported(&mut self, what: &str, span: Span) {
-        self.report(levels::unsupported(what, span, ""));
-    }
 }
