@@ -102,7 +102,9 @@ fn buffers_are_read() {
     );
     assert!(matches!(init("b"), Init::Values(values) if values.len() == 3));
     assert!(matches!(init("index"), Init::Iota));
-    assert!(matches!(init("table"), Init::Npy(file) if matches!(file.part, Part::Whole) && file.name.depends_on_rank()));
+    assert!(
+        matches!(init("table"), Init::Npy(file) if matches!(file.part, Part::Whole) && file.name.depends_on_rank())
+    );
     let feed = &buffer(&manifest, "x").feed.as_ref().unwrap().value;
     assert!(matches!(feed.file.part, Part::Rows) && matches!(feed.end, FeedEnd::Wrap) && !feed.shuffle);
     assert!(buffer(&manifest, "index").shape.value.is_empty());

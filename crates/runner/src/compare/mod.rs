@@ -84,11 +84,20 @@ fn in_lockstep(
     let schedule = run::schedule(&job, request.run.folder, watcher)?;
     let sides = Sides::new(&job.graphs, request.tolerances, request.each);
     let place = Place::new(&job, &verified, chosen.names());
-    let mut host =
-        side(registry, request, &host_job, host_verified, &hosts, &schedule, Arc::new(Record(sides.clone())), watcher)
-            .map_err(on(HOST))?;
-    let mut other = side(registry, request, &job, verified, &chosen, &schedule, Arc::new(Judge(sides.clone())), watcher)
-        .map_err(on(chosen.kind))?;
+    let mut host = side(
+        registry,
+        request,
+        &host_job,
+        host_verified,
+        &hosts,
+        &schedule,
+        Arc::new(Record(sides.clone())),
+        watcher,
+    )
+    .map_err(on(HOST))?;
+    let mut other =
+        side(registry, request, &job, verified, &chosen, &schedule, Arc::new(Judge(sides.clone())), watcher)
+            .map_err(on(chosen.kind))?;
 
     let (steps, _) = run::steps(&schedule, &request.run)?;
     watcher.begin(steps, &host.interrupt_handle());

@@ -42,8 +42,7 @@ pub(crate) fn refuse_parts<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>)
     for (key, help) in helps {
         if let Some(field) = fields.get(key) {
             let label = Label::at(field.key_span, "without `npy` or `safetensors`");
-            let report =
-                Diagnostic::error(codes::CONFLICTING_KEYS, format!("`{key}` needs a file"), label);
+            let report = Diagnostic::error(codes::CONFLICTING_KEYS, format!("`{key}` needs a file"), label);
             reader.report(report.with_help(help));
         }
     }
@@ -69,7 +68,9 @@ fn range<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<SliceRange
         Ok(AxisIndex::Single(_)) => {
             let one = text.value.trim();
             let message = format!("`{one}` is one place, and `slice` takes a range along each axis");
-            let help = format!("one place is a range of length 1, as `\"{one} : {one} + 1\"`; all of an axis is `\":\"`");
+            let help = format!(
+                "one place is a range of length 1, as `\"{one} : {one} + 1\"`; all of an axis is `\":\"`"
+            );
             return reader.bad_value(field, message, help);
         }
         Err(error) => {

@@ -51,8 +51,7 @@ fn stop<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>) -> Option<Stop> {
         let report = Diagnostic::error(codes::CONFLICTING_KEYS, "`stop_every` needs a `stop_when`", label);
         reader.report(report.with_help("say on what the run ends, as `stop_when = \"loss < 0.01\"`"));
     }
-    let every =
-        every.map_or(Some(At::default(STOP_EVERY)), |field| reader.integer(field, 1));
+    let every = every.map_or(Some(At::default(STOP_EVERY)), |field| reader.integer(field, 1));
     let scope = Scope { buffers: true, ..Scope::default() };
     let text = when.map(|field| match field.node.get_ref() {
         DeValue::String(text) => text.as_ref().to_owned(),

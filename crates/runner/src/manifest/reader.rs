@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::collect::Diagnostics;
-use super::levels::{self, Level};
+use super::levels::Level;
 use super::names::Names;
 use super::place::{At, Formula, FormulaError, Place, Text, TextError};
 use super::scope::Scope;

@@ -76,8 +76,14 @@ pub fn resolve<'m>(
         && manifest.buffers.iter().all(|buffer| buffer.feed.is_none())
     {
         let label = Label::at(epochs.span, "epochs of what?");
-        let report = Diagnostic::error(codes::EPOCHS, "`epochs` count the rows of feeds, and no buffer has a feed", label);
-        problems.borrow_mut().push(report.with_help("give a buffer a `feed`, or write `steps` in place of `epochs`"));
+        let report = Diagnostic::error(
+            codes::EPOCHS,
+            "`epochs` count the rows of feeds, and no buffer has a feed",
+            label,
+        );
+        problems
+            .borrow_mut()
+            .push(report.with_help("give a buffer a `feed`, or write `steps` in place of `epochs`"));
     }
     let mut partials = Vec::with_capacity(world.size() as usize);
     // Whether all ranks were looked at, and have all their buffers.

@@ -2,9 +2,9 @@
 
 use squall_core::{Diagnostic, KernelDef, Label, ParamKind, Registry, Span, Task as _, Type};
 
+use super::Job;
 use super::env::RankEnv;
 use super::names::{Symbol, Symbols};
-use super::Job;
 use crate::codes;
 use crate::expr::Value;
 use crate::expr::ast::{Expr, Kind, Operator};
@@ -55,7 +55,8 @@ impl Seen<'_> {
             Kind::Negate(inner) => self.look(inner, place),
             Kind::Name(name) => {
                 if let Some(Symbol::Param(param)) = self.symbols.get(name)
-                    && let ParamValue::Formula(Formula { expr, place }) = &self.symbols.manifest.params[param].value
+                    && let ParamValue::Formula(Formula { expr, place }) =
+                        &self.symbols.manifest.params[param].value
                 {
                     self.look(expr, place);
                 }
@@ -80,7 +81,9 @@ impl Seen<'_> {
     }
 
     fn quotient(&mut self, left: &Expr, right: &Expr, span: Span) {
-        let (Ok(Value::Int(a)), Ok(Value::Int(b))) = (left.eval(&self.env), right.eval(&self.env)) else { return };
+        let (Ok(Value::Int(a)), Ok(Value::Int(b))) = (left.eval(&self.env), right.eval(&self.env)) else {
+            return;
+        };
         if b == 0 || a.checked_rem(b).is_none_or(|rest| rest == 0) {
             return;
         }

@@ -40,7 +40,8 @@ pub(super) fn check(job: &Job<'_>) -> Vec<Diagnostic> {
         let help = format!(
             "if all ranks are to have the same, let an `all_reduce` or a `broadcast` between all ranks write `{name}` or what it is worked out from; else save each rank's, with `{{rank}}` in the name or `gather = true`"
         );
-        let related = Label::at(writer.origin.span, "last written here, by every rank its own").in_task(&writer.origin.name);
+        let related = Label::at(writer.origin.span, "last written here, by every rank its own")
+            .in_task(&writer.origin.name);
         let report = Diagnostic::warning(codes::UNPROVEN_SAVE, message, Label::at(span, ""));
         Some(report.with_related(related).with_help(help))
     };
@@ -72,11 +73,47 @@ fn number(parts: impl Hash) -> Value {
     hasher.finish()
 }
 
+/// How the elements of a buffer came about: ranges of one origin each, in order, side by side. What one origin gave may
+/// differ between elements; between ranks it is the same for each of them.
+#[derive(Clone, PartialEq, Eq)]
+struct Pieces(Vec<(Range<u64>, Value)>);
+
+impl Pieces {
+    fn whole(len: u64, value: Value) -> Pieces {
+        Pieces(vec![(0..len, value)])
+    }
+
+    /// The pieces of a range.
+    fn read(&self, range: &Range<u64>) -> Vec<(Range<u64>, Value)> {
+        let clipped = self
+            .0
+            .iter()
+            .map(|(piece, value)| (piece.start.max(range.start)..piece.end.min(range.end), *value));
+        clipped.filter(|(piece, _)| !piece.is_empty()).collect()
+    }
+
+    fn write(&mut self, range: &Range<u64>, value: Value) {
+        if range.is_empty() {
+            return;
+        }
+        let end = self.0.last().map_or(0, |(last, _)| last.end);
+        let mut pieces = self.read(&(0..range.start));
+        for piece in [(range.clone(), value)].into_iter().chain(self.read(&(range.end..end))) {
+            match pieces.last_mut() {
+                // Two ranks must not differ by where one origin was cut.
+                Some((last, origin)) if *origin == piece.1 => last.end = piece.0.end,
+                _ => pieces.push(piece),
+            }
+        }
+        self.0 = pieces;
+    }
+}
+
 /// All ranks in the abstract.
 struct Ranks<'a> {
     job: &'a Job<'a>,
-    /// Of each rank, the values of its buffers.
-    values: Vec<Vec<Value>>,
+    /// Of each rank, its buffers.
+    values: Vec<Vec<Pieces>>,
     /// Of each rank, which buffers it has.
     uses: Vec<Vec<bool>>,
     /// What tasks do, apart from the values they meet: worked out once for a node, which ranks share.
@@ -87,7 +124,8 @@ impl<'a> Ranks<'a> {
     /// All ranks before setup.
     fn of(job: &'a Job<'a>) -> Ranks<'a> {
         let buffers = job.manifest.buffers.len();
-        let values = job.graphs.iter().map(|graph| (0..buffers).map(|place| contents(job, graph, place)).collect());
+        let values =
+            job.graphs.iter().map(|graph| (0..buffers).map(|place| contents(job, graph, place)).collect());
         let uses = job.graphs.iter().map(TaskGraph::uses).collect();
         Ranks { job, values: values.collect(), uses, tasks: HashMap::new() }
     }
@@ -99,9 +137,13 @@ impl<'a> Ranks<'a> {
         loop {
             for (values, graph) in self.values.iter_mut().zip(&self.job.graphs) {
                 for (place, value) in values.iter_mut().enumerate() {
-                    *value = match graph.buffers()[place].upload {
+                    let decl = &graph.buffers()[place];
+                    *value = match decl.upload {
                         Upload::Every => contents(self.job, graph, place),
-                        _ => number(("before the step", place, (!equal[place]).then_some(graph.rank()))),
+                        _ => {
+                            let before = ("before the step", place, (!equal[place]).then_some(graph.rank()));
+                            Pieces::whole(decl.len(), number(before))
+                        }
                     };
                 }
             }
@@ -121,7 +163,7 @@ impl<'a> Ranks<'a> {
     fn equal(&self) -> Vec<bool> {
         let one = |place: usize| {
             let ranks = self.values.iter().zip(&self.uses).filter(|(_, uses)| uses[place]);
-            let mut values = ranks.map(|(values, _)| values[place]);
+            let mut values = ranks.map(|(values, _)| &values[place]);
             values.next().is_none_or(|first| values.all(|value| value == first))
         };
         (0..self.job.manifest.buffers.len()).map(one).collect()
@@ -160,7 +202,7 @@ fn run_task(
     phase: Phase,
     node: &Arc<Node>,
     task: Value,
-    values: &mut [Value],
+    values: &mut [Pieces],
     agreements: &mut u64,
 ) {
     // All of a task's reads come before its writes.
@@ -169,36 +211,32 @@ fn run_task(
         Body::Ops { ops, .. } => ops.iter().flat_map(|op| &op.description.accesses).collect(),
     };
     let read = accesses.into_iter().filter(|access| access.mode.reads());
-    let read = read.map(|access| (access.param, access.range.clone(), values[access.buffer.0 as usize]));
+    let read = read.map(|access| (access.param, values[access.buffer.0 as usize].read(&access.range)));
     let result = number((task, read.collect::<Vec<_>>()));
-    let mut write = |place: usize, range: Range<u64>, value: Value| {
-        let whole = range.end - range.start == graph.buffers()[place].len();
-        values[place] = if whole { value } else { number((values[place], range, value)) };
-    };
     if let Body::Kernel(task) = &node.body {
         for access in task.description.accesses.iter().filter(|access| access.mode.writes()) {
-            write(access.buffer.0 as usize, access.range.clone(), number((result, access.param, &access.range)));
+            values[access.buffer.0 as usize].write(&access.range, number((result, access.param)));
         }
     }
     for op in node.ops() {
         if let Some(range) = graph.agreement(op) {
             *agreements += 1;
             let agreed = number(("agreed", phase as u8, *agreements));
-            write(range.buffer.0 as usize, range.offset..range.offset + range.len(), agreed);
+            values[range.buffer.0 as usize].write(&(range.offset..range.offset + range.len()), agreed);
             continue;
         }
         for access in op.description.accesses.iter().filter(|access| access.mode.writes()) {
             let own = number(("from others", result, access.param, graph.rank()));
-            write(access.buffer.0 as usize, access.range.clone(), own);
+            values[access.buffer.0 as usize].write(&access.range, own);
         }
     }
 }
 
 /// What the host gives a buffer.
-fn contents(job: &Job<'_>, graph: &TaskGraph, place: usize) -> Value {
+fn contents(job: &Job<'_>, graph: &TaskGraph, place: usize) -> Pieces {
     let (buffer, decl) = (&job.manifest.buffers[place], &graph.buffers()[place]);
     let own = decl.upload != Upload::Never && of_rank(job, buffer);
-    number((place, decl.shape.to_vec(), own.then_some(graph.rank())))
+    Pieces::whole(decl.len(), number((place, decl.shape.to_vec(), own.then_some(graph.rank()))))
 }
 
 /// Whether what the host gives a buffer differs between ranks, even if its shape does not.

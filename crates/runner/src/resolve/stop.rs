@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use squall_core::graph::Agreed;
-use squall_core::{BufferId, Diagnostic, Label};
+use squall_core::{BufferId, Diagnostic, Label, Span};
 
 use super::Job;
 use super::names::{Symbol, Symbols};
@@ -17,13 +17,18 @@ pub(crate) const RANK: u32 = 0;
 
 /// The buffers that the condition reads, by place, each once.
 pub(crate) fn buffers(symbols: &Symbols<'_>, stop: &Stop) -> Vec<usize> {
-    let mut found = Vec::new();
-    stop.when.expr.mentions(&mut |mention, _| {
+    mentioned(symbols, stop).into_iter().map(|(place, _)| place).collect()
+}
+
+/// The same with where each is mentioned first.
+fn mentioned(symbols: &Symbols<'_>, stop: &Stop) -> Vec<(usize, Span)> {
+    let mut found: Vec<(usize, Span)> = Vec::new();
+    stop.when.expr.mentions(&mut |mention, range| {
         if let Mention::Name(name) = mention
             && let Some(place) = symbols.buffer(name)
-            && !found.contains(&place)
+            && found.iter().all(|(known, _)| *known != place)
         {
-            found.push(place);
+            found.push((place, stop.when.place.part(range)));
         }
     });
     found
@@ -59,8 +64,8 @@ pub(super) fn check(symbols: &Symbols<'_>, problems: &RefCell<Vec<Diagnostic>>) 
 pub(super) fn check_ranks(job: &Job<'_>) -> Vec<Diagnostic> {
     let Some(stop) = &job.manifest.pipeline.stop else { return Vec::new() };
     let env = job.env(RANK);
-    let read = buffers(&job.symbols, stop);
-    let one = |&place: &usize| {
+    let read = mentioned(&job.symbols, stop);
+    let one = |&(place, _): &(usize, Span)| {
         let buffer = &job.manifest.buffers[place];
         let value = if buffer.dtype.value.is_float() { Value::Float(1.0) } else { Value::Int(1) };
         (buffer.name.value.as_str(), value)
@@ -74,12 +79,12 @@ pub(super) fn check_ranks(job: &Job<'_>) -> Vec<Diagnostic> {
     {
         problems.extend(error.diagnostic());
     }
-    for place in read {
+    for (place, span) in read {
         problems.extend(job.graphs.iter().find_map(|graph| {
             let decl = &graph.buffers()[place];
             let name = &decl.name;
             let error = |message: String, text: String| {
-                let label = Label::at(stop.when.place.span(), text).on_rank(graph.rank());
+                let label = Label::at(span, text).on_rank(graph.rank());
                 Diagnostic::error(codes::STOP, message, label)
             };
             if decl.len() != 1 {
@@ -97,15 +102,15 @@ pub(super) fn check_ranks(job: &Job<'_>) -> Vec<Diagnostic> {
                         "ranks could judge `stop_when` differently: `{name}` is last written by `{}`",
                         origin.name
                     );
-                    let related = Label::at(origin.span, "each rank writes a value of its own").in_task(&origin.name);
-                    Some(error(message, format!("reads `{name}`")).with_related(related).with_help(help))
+                    let related = Label::at(origin.span, "written last here").in_task(&origin.name);
+                    Some(error(message, "another value on every rank".to_owned()).with_related(related).with_help(help))
                 }
                 Agreed::Unwritten => {
                     let message = format!(
                         "`stop_when` reads `{name}`, and no task of setup or of the step writes it on rank {}",
                         graph.rank()
                     );
-                    Some(error(message, format!("reads `{name}`")).with_help(help))
+                    Some(error(message, String::new()).with_help(help))
                 }
             }
         }));

@@ -182,7 +182,8 @@ impl Contents<'_> {
             if found == expected {
                 return Ok(());
             }
-            let (path, whole, rank) = (self.folder.join(file.name.for_rank(at.rank)), array.shape().to_vec(), at.rank);
+            let (path, whole, rank) =
+                (self.folder.join(file.name.for_rank(at.rank)), array.shape().to_vec(), at.rank);
             Err(match &file.part {
                 Part::Rows if !feeds => FileError::Share { file: path, expected, rank, found, whole },
                 Part::Slice(_) => FileError::Part { file: path, expected, rank, found, whole },
@@ -220,7 +221,11 @@ impl Contents<'_> {
         if decl.shape.is_empty() || opened.shape().is_empty() {
             let (expected, found) = (decl.shape.to_vec(), opened.shape().to_vec());
             return Err(match decl.shape.is_empty() {
-                true => at.refused(codes::DATA, span, &"a feed needs a first axis, the batch, and the shape has no axis"),
+                true => at.refused(
+                    codes::DATA,
+                    span,
+                    &"a feed needs a first axis, the batch, and the shape has no axis",
+                ),
                 false => at.file(file, FileError::Shape { file: path, expected, found }),
             });
         }
@@ -239,10 +244,13 @@ impl Contents<'_> {
         }
         // One order for all feeds that have as many rows, so that they stay together; ranks that share rows share it.
         let of_rank = if matches!(file.part, Part::Rows) { rank } else { 0 };
-        let order = feed.shuffle.then(|| random::Stream::of_orders(self.job.manifest.pipeline.seed.value, of_rank.into()));
+        let order = feed
+            .shuffle
+            .then(|| random::Stream::of_orders(self.job.manifest.pipeline.seed.value, of_rank.into()));
         let row = decl.shape.iter().skip(1).product::<u64>().saturating_mul(decl.dtype.size());
         let rows = Rows::new(array.bytes, rows, row, end, order);
-        let rows = rows.ok_or_else(|| RunError::Environment(at.message(&"no memory for the order of its rows")))?;
+        let rows =
+            rows.ok_or_else(|| RunError::Environment(at.message(&"no memory for the order of its rows")))?;
         Ok(Box::new(rows))
     }
 }
@@ -319,20 +327,26 @@ impl Spot<'_> {
 
     fn file(&self, file: &DataFile, error: FileError) -> Fault {
         let span = match (&error, &file.part) {
-            (FileError::Axes { .. } | FileError::Slice { .. } | FileError::Part { .. }, Part::Slice(slice)) => slice.span,
+            (
+                FileError::Axes { .. } | FileError::Slice { .. } | FileError::Part { .. },
+                Part::Slice(slice),
+            ) => slice.span,
             _ => Some(file.name.place.span()),
         };
         match error {
             FileError::Memory { .. } => RunError::Environment(self.message(&error)).into(),
             // A file of tensors is told apart from its one tensor that does not fit.
-            error @ (FileError::Shape { .. } | FileError::Share { .. } | FileError::Part { .. } | FileError::DType { .. }) => {
+            error @ (FileError::Shape { .. }
+            | FileError::Share { .. }
+            | FileError::Part { .. }
+            | FileError::DType { .. }) => {
                 let tensor = self.tensor.as_ref().map(|name| format!("tensor `{}`: ", printable(name)));
                 let problem = format!("{}{error}", tensor.unwrap_or_default());
                 let fault = self.refused(codes::DATA, span, &problem);
                 match (error, fault) {
-                    (FileError::DType { .. }, Fault::Refused(problem)) => {
-                        Fault::Refused(Box::new(problem.with_help("`convert = true` beside it converts the elements")))
-                    }
+                    (FileError::DType { .. }, Fault::Refused(problem)) => Fault::Refused(Box::new(
+                        problem.with_help("`convert = true` beside it converts the elements"),
+                    )),
                     (_, fault) => fault,
                 }
             }

@@ -108,7 +108,11 @@ fn capturable(registry: &Registry, job: &Job<'_>, verified: &Verified) -> Result
 }
 
 /// Divides the steps among the feeds, and tells what the author should look at.
-pub(crate) fn schedule(job: &Job<'_>, folder: &Path, watcher: &mut dyn Watcher) -> Result<Schedule, Problems> {
+pub(crate) fn schedule(
+    job: &Job<'_>,
+    folder: &Path,
+    watcher: &mut dyn Watcher,
+) -> Result<Schedule, Problems> {
     let schedule = Schedule::of(job, folder)?;
     watcher.warnings(&[&job.warnings[..], &schedule.warnings].concat());
     Ok(schedule)
@@ -118,8 +122,12 @@ pub(crate) fn schedule(job: &Job<'_>, folder: &Path, watcher: &mut dyn Watcher) 
 ///
 /// # Errors
 /// A feed's file that could not be looked at before, and could be read since: it changes meanwhile.
-pub(crate) fn steps<'s>(schedule: &'s Schedule, request: &Request<'_>) -> Result<(u64, Option<&'s str>), RunError> {
-    let changed = || RunError::Environment(format!("a feed's file changes: {}", schedule.unknown().unwrap_or("")));
+pub(crate) fn steps<'s>(
+    schedule: &'s Schedule,
+    request: &Request<'_>,
+) -> Result<(u64, Option<&'s str>), RunError> {
+    let changed =
+        || RunError::Environment(format!("a feed's file changes: {}", schedule.unknown().unwrap_or("")));
     schedule.steps(&request.manifest.pipeline, request.steps).ok_or_else(changed)
 }
 
@@ -178,7 +186,8 @@ fn to_the_end(
         watcher.readings(&readings);
         stopped = stop::holds(&job, &mut group, done)?;
     }
-    let stopped = stopped.or(ended.map(|buffer| Stopped { step: done, by: format!("the end of the feed of {buffer}") }));
+    let stopped = stopped
+        .or(ended.map(|buffer| Stopped { step: done, by: format!("the end of the feed of {buffer}") }));
     group.finish()?;
     let elapsed = start.elapsed();
     watch::read(&job, &mut group, done, true, &mut readings)?;

@@ -25,7 +25,8 @@ pub(super) fn until_due(job: &Job<'_>, done: u64, left: u64) -> u64 {
 /// Whether the condition is due after `done` steps, and holds. It does not where a buffer holds NaN, nor where it cannot be worked
 /// out, as a division by a zero that a buffer holds.
 pub(super) fn holds(job: &Job<'_>, group: &mut PlanGroup, done: u64) -> Result<Option<Stopped>, GroupError> {
-    let Some(stop) = job.manifest.pipeline.stop.as_ref().filter(|stop| done.is_multiple_of(stop.every.value)) else {
+    let Some(stop) = job.manifest.pipeline.stop.as_ref().filter(|stop| done.is_multiple_of(stop.every.value))
+    else {
         return Ok(None);
     };
     let mut values = Vec::new();

@@ -31,7 +31,9 @@ pub(crate) fn check(job: &Job<'_>) -> Vec<Diagnostic> {
                 let env = env.get_or_insert_with(|| job.env(graph.rank()));
                 let at = Spot { rank: graph.rank(), decl, span: None, code: codes::FEED, tensor: None };
                 match pad(&at, env, Some(formula)) {
-                    Err(Fault::Refused(problem)) => problems.push(env.take_problems().pop().unwrap_or(*problem)),
+                    Err(Fault::Refused(problem)) => {
+                        problems.push(env.take_problems().pop().unwrap_or(*problem))
+                    }
                     _ => problems.extend(env.take_problems()),
                 }
                 continue;

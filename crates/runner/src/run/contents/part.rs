@@ -32,7 +32,8 @@ pub(super) fn ranges(
             Some(formula) => {
                 let place = at.int(env, formula)?;
                 u64::try_from(place).map_err(|_| {
-                    let problem = format!("`slice` has the bound {place} along axis {axis}, and places count from 0");
+                    let problem =
+                        format!("`slice` has the bound {place} along axis {axis}, and places count from 0");
                     at.refused(codes::DATA, range.span, &problem)
                 })
             }

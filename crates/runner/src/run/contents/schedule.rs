@@ -191,7 +191,8 @@ fn warnings(fed: &[Fed<'_>], schedule: &Schedule, epochs: u64) -> Vec<Diagnostic
                 short.name, short.batch, short.rank, short.rows
             );
             let help = "let the batch be shorter, or fill it up with `end = \"pad\"`";
-            warnings.push(Diagnostic::warning(codes::REPEATED_ROWS, message, short.label("")).with_help(help));
+            warnings
+                .push(Diagnostic::warning(codes::REPEATED_ROWS, message, short.label("")).with_help(help));
         }
         if schedule.epochs.is_some() {
             warnings.extend(ranks().find_map(|one| unequal(fed, one)));
@@ -248,8 +249,15 @@ fn dropped(first: &Fed<'_>, ranks: &[&Fed<'_>], schedule: &Schedule, epochs: u64
             "choose a batch that divides the rows, or `end = \"pad\"`, which drops none",
         ),
     };
-    let text = if first.stops() { format!("{} on every rank", count(schedule.stop_epoch, "whole batch")) } else { String::new() };
-    Some(Diagnostic::warning(codes::DROPPED_ROWS, message, first.label(text.replace("batchs", "batches"))).with_help(help))
+    let text = if first.stops() {
+        format!("{} on every rank", count(schedule.stop_epoch, "whole batch"))
+    } else {
+        String::new()
+    };
+    Some(
+        Diagnostic::warning(codes::DROPPED_ROWS, message, first.label(text.replace("batchs", "batches")))
+            .with_help(help),
+    )
 }
 
 /// That a feed does not keep in step with the first one of its rank.
