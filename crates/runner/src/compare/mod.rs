@@ -87,17 +87,23 @@ fn in_lockstep(
     let mut host = side(
         registry,
         request,
-        &host_job,
-        host_verified,
+        (&host_job, host_verified),
         &hosts,
         &schedule,
         Arc::new(Record(sides.clone())),
         watcher,
     )
     .map_err(on(HOST))?;
-    let mut other =
-        side(registry, request, &job, verified, &chosen, &schedule, Arc::new(Judge(sides.clone())), watcher)
-            .map_err(on(chosen.kind))?;
+    let mut other = side(
+        registry,
+        request,
+        (&job, verified),
+        &chosen,
+        &schedule,
+        Arc::new(Judge(sides.clone())),
+        watcher,
+    )
+    .map_err(on(chosen.kind))?;
 
     let (steps, _) = run::steps(&schedule, &request.run)?;
     watcher.begin(steps, &host.interrupt_handle());
@@ -161,8 +167,7 @@ fn others(registry: &Registry, request: &Request<'_>) -> Result<Devices, RunErro
 fn side(
     registry: &Registry,
     request: &Request<'_>,
-    job: &Job<'_>,
-    verified: Verified,
+    (job, verified): (&Job<'_>, Verified),
     chosen: &Chosen,
     schedule: &run::Schedule,
     observer: Arc<dyn Observer>,

@@ -152,7 +152,7 @@ pub(crate) const FEED: Level = Level {
         ("batch", "the first axis of the buffer's shape is the batch"),
         ("batch_size", "the first axis of the buffer's shape is the batch"),
         ("file", "write `npy`"),
-        ("drop_last", "write `end`"),
+        ("drop_last", "write `end = \"stop\"`"),
     ],
 };
 

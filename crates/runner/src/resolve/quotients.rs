@@ -91,7 +91,14 @@ impl Seen<'_> {
             "a floating-point number is needed, and the quotient of the integers {a} and {b} is rounded down to {}",
             a.div_euclid(b) - i64::from(b < 0 && a.rem_euclid(b) != 0)
         );
-        let help = format!("let one of the two be a float, as `{a}.0 / …`");
+        let help = match left.kind {
+            Kind::Arithmetic(ref only, ref rest)
+                if rest.is_empty() && matches!(only.kind, Kind::Literal(_)) =>
+            {
+                format!("write `{a}.0` in place of `{a}`")
+            }
+            _ => "write `1.0 *` before it: a float divides exactly".to_owned(),
+        };
         let label = Label::at(span, "rounds down");
         let warning = Diagnostic::warning(codes::INEXACT_QUOTIENT, message, label).with_help(help);
         if !self.found.contains(&warning) {

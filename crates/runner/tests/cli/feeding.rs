@@ -34,9 +34,6 @@ init = { npy = "w.npy" }
 [buffer.logits]
 dtype = "f32"
 shape = ["rows", "classes"]
-[buffer.one]
-dtype = "i32"
-shape = [1]
 [buffer.correct]
 dtype = "i32"
 shape = [1]
@@ -45,9 +42,6 @@ init = { fill = 0 }
 dtype = "f32"
 shape = ["rows", "classes"]
 init = { fill = 0 }
-[buffer.firsts]
-dtype = "i32"
-shape = [1]
 [buffer.zeroes]
 dtype = "i32"
 shape = [1]
@@ -58,21 +52,13 @@ args = { a = "x", b = "w", c = "logits" }
 grid = { threads = ["classes", "rows"], block = [16, 16] }
 [[task]]
 kernel = "accuracy_count"
-args = { logits = "logits", labels = "labels", count = "one" }
+args = { logits = "logits", labels = "labels", count = "correct" }
 grid = "rows"
-[[task]]
-kernel = "add"
-args = { a = "correct", b = "one", out = "correct" }
-grid = { threads = 1, block = 1 }
 [[task]]
 name = "all-zero"
 kernel = "accuracy_count"
-args = { logits = "zeros", labels = "labels", count = "firsts" }
+args = { logits = "zeros", labels = "labels", count = "zeroes" }
 grid = "rows"
-[[task]]
-kernel = "add"
-args = { a = "zeroes", b = "firsts", out = "zeroes" }
-grid = { threads = 1, block = 1 }
 [[finish]]
 group = [
   { op = "all_reduce", args = { buffer = "correct", reduce = "sum" } },
@@ -140,14 +126,14 @@ devices = "host:0..1"
 dtype = "f32"
 shape = [2]
 feed = {{ npy = "x.npy", {feed} }}
-[buffer.sum]
+[buffer.total]
 dtype = "f32"
 shape = [2]
 init = {{ fill = 0 }}
-save = "sum.npy"
+save = "total.npy"
 [[task]]
 kernel = "add"
-args = {{ a = "sum", b = "x", out = "sum" }}
+args = {{ a = "total", b = "x", out = "total" }}
 grid = 2
 "#
     )
@@ -159,7 +145,7 @@ fn fed(pipeline: &str, feed: &str, args: &[&str]) -> (u64, Option<String>, Vec<f
     folder.npy("x.npy", &[5], &[1.0, 2.0, 4.0, 8.0, 16.0]);
     let summary = json(&folder, args);
     let stopped = summary["stopped"]["by"].as_str().map(str::to_owned);
-    (summary["steps"].as_u64().unwrap(), stopped, folder.read_npy("sum.npy"))
+    (summary["steps"].as_u64().unwrap(), stopped, folder.read_npy("total.npy"))
 }
 
 #[test]

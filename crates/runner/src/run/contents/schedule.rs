@@ -100,7 +100,7 @@ impl Schedule {
     /// The steps of a run: `asked` on the command line, or else the manifest's; and the buffer whose feed ends the run before, if one
     /// does. `None` where they are unknown.
     pub fn steps(&self, pipeline: &model::Pipeline, asked: Option<u64>) -> Option<(u64, Option<&str>)> {
-        if self.unknown.is_some() && (pipeline.epochs.is_some() && asked.is_none()) {
+        if self.unknown.is_some() {
             return None;
         }
         let steps = asked.or(self.epochs).unwrap_or(pipeline.steps.value);
@@ -249,15 +249,12 @@ fn dropped(first: &Fed<'_>, ranks: &[&Fed<'_>], schedule: &Schedule, epochs: u64
             "choose a batch that divides the rows, or `end = \"pad\"`, which drops none",
         ),
     };
-    let text = if first.stops() {
-        format!("{} on every rank", count(schedule.stop_epoch, "whole batch"))
-    } else {
-        String::new()
+    let text = match (first.stops(), schedule.stop_epoch) {
+        (false, _) => String::new(),
+        (true, 1) => "one whole batch on every rank".to_owned(),
+        (true, batches) => format!("{batches} whole batches on every rank"),
     };
-    Some(
-        Diagnostic::warning(codes::DROPPED_ROWS, message, first.label(text.replace("batchs", "batches")))
-            .with_help(help),
-    )
+    Some(Diagnostic::warning(codes::DROPPED_ROWS, message, first.label(text)).with_help(help))
 }
 
 /// That a feed does not keep in step with the first one of its rank.
