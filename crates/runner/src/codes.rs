@@ -67,7 +67,7 @@ codes! {
     UNUSED_BUFFER = "W0101", "A buffer is declared and no task names it.";
     UNUSED_PARAM = "W0102", "A param is declared and nothing uses it.";
     UNUSED_COMMUNICATOR = "W0103", "A communicator is declared and nothing uses it.";
-    DROPPED_ROWS = "W0104", "Rows of a file that a feed reads are in no batch.";
+    DROPPED_ROWS = "W0104", "Rows of a file that a feed or a split of the file leaves out.";
     UNEQUAL_FEEDS = "W0105", "Two feeds come to the end of an epoch at different steps.";
     REPEATED_ROWS = "W0106", "A batch is longer than the rows that it is filled with.";
     UNPROVEN_SAVE = "W0107", "One rank's buffer is saved, and the other ranks' may differ.";

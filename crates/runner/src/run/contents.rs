@@ -4,6 +4,7 @@ mod check;
 mod feed;
 mod part;
 mod schedule;
+mod split;
 
 use std::fmt::Display;
 use std::path::Path;

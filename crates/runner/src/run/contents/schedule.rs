@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use squall_core::{Diagnostic, Label, Problems};
 
-use super::{Fault, Spot, part};
+use super::{Fault, Spot, part, split};
 use crate::codes;
 use crate::files::npy;
 use crate::manifest::model::{self, FeedEnd, Part};
@@ -65,7 +65,10 @@ impl Schedule {
         let pipeline = &job.manifest.pipeline;
         let fed = match feeds(job, folder)? {
             Ok(fed) => fed,
-            Err(unknown) => return Ok(Schedule { unknown: Some(unknown), ..Schedule::default() }),
+            Err(unknown) => {
+                let warnings = split::dropped(job, folder);
+                return Ok(Schedule { unknown: Some(unknown), warnings, ..Schedule::default() });
+            }
         };
         let problems = too_short(&fed);
         if !problems.is_empty() {
@@ -94,6 +97,8 @@ impl Schedule {
             schedule.epochs = Some(steps);
         }
         schedule.warnings = warnings(&fed, &schedule, epochs);
+        schedule.warnings.extend(split::dropped(job, folder));
+        schedule.warnings.sort_by_key(|warning| warning.primary.span.map(|span| span.start));
         Ok(schedule)
     }
 
@@ -198,7 +203,6 @@ fn warnings(fed: &[Fed<'_>], schedule: &Schedule, epochs: u64) -> Vec<Diagnostic
             warnings.extend(ranks().find_map(|one| unequal(fed, one)));
         }
     }
-    warnings.sort_by_key(|warning| warning.primary.span.map(|span| span.start));
     warnings
 }
 
