@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(left(vec![0..4, 3..7], 8), None); // with halos
         assert_eq!(left(vec![1..4, 4..7], 8), None);
         assert_eq!(left(vec![0..8, 0..8], 9), None); // all the same
-        assert_eq!(left(vec![0..8], 9), None);
+        assert_eq!(left(std::iter::once(0..8).collect(), 9), None);
         assert_eq!(left(Vec::new(), 9), None);
     }
 }
