@@ -53,6 +53,9 @@ codes! {
     WATCH = "E0148", "A watched value cannot be read where it is to be read.";
     WORLD = "E0149", "The world or a communicator cannot be made.";
     LOOP = "E0150", "A loop has more rounds than a group may have.";
+    STOP = "E0157", "A condition to stop on cannot be judged, or ranks could judge it differently.";
+    EPOCHS = "E0158", "The number of steps cannot be told from the feeds.";
+    FEED = "E0159", "A feed cannot fill a batch.";
 
     DATA = "E0310", "A data file is missing, or is not what the buffer needs.";
     CONTENTS = "E0311", "A buffer cannot hold the values that it is to begin with.";
@@ -64,6 +67,11 @@ codes! {
     UNUSED_BUFFER = "W0101", "A buffer is declared and no task names it.";
     UNUSED_PARAM = "W0102", "A param is declared and nothing uses it.";
     UNUSED_COMMUNICATOR = "W0103", "A communicator is declared and nothing uses it.";
+    DROPPED_ROWS = "W0104", "Rows of a file that a feed or a split of the file leaves out.";
+    UNEQUAL_FEEDS = "W0105", "Two feeds come to the end of an epoch at different steps.";
+    REPEATED_ROWS = "W0106", "A batch is longer than the rows that it is filled with.";
+    UNPROVEN_SAVE = "W0107", "One rank's buffer is saved, and the other ranks' may differ.";
+    INEXACT_QUOTIENT = "W0108", "A quotient of integers is rounded down where a floating-point number is needed.";
 }
 
 /// The meaning of a code of this table.

@@ -19,13 +19,16 @@ use crate::resolve::Job;
 
 /// The plan of a job: of all ranks, or of one.
 pub fn describe(job: &Job<'_>, verified: &Verified, only: Option<u32>) -> String {
-    let (world, steps) = (job.world.size(), job.manifest.pipeline.steps.value);
+    let (world, pipeline) = (job.world.size(), &job.manifest.pipeline);
+    let steps = pipeline
+        .epochs
+        .map_or_else(|| count(pipeline.steps.value, "step"), |epochs| count(epochs.value, "epoch"));
     let kind = job.graphs.first().map_or("", TaskGraph::device);
     let mut text = format!(
         "{}: {} on {kind} devices, {}, plan {:032x}\n",
         job.manifest.name(),
         count(u64::from(world), "rank"),
-        count(steps, "step"),
+        steps,
         verified.plan_hash()
     );
     for (ranks, of_rank) in classes(job, only) {

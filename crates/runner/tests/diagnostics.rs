@@ -61,6 +61,7 @@ fn diagnose(bytes: &[u8]) -> Vec<Diagnostic> {
     match manifest::parse_bytes(bytes) {
         Ok((manifest, mut said)) => {
             said.extend(later(&manifest, std::str::from_utf8(bytes).unwrap()));
+            said.sort_by_key(|diagnostic| diagnostic.primary.span.map_or(u32::MAX, |span| span.start));
             said
         }
         Err(errors) => {
@@ -75,30 +76,42 @@ fn later(manifest: &Manifest, text: &str) -> Vec<Diagnostic> {
     let registry = Registry::linked().unwrap();
     let world = match text.trim_start_matches('\u{feff}').lines().next().unwrap() {
         "# parsed alone" => return Vec::new(),
-        "# run" => return refused(&registry, manifest),
+        "# run" => return told(&registry, manifest),
         "# captures" => {
             let registry = capturing::registry();
             let told = capturing::check(&registry, manifest, "cuda");
-            assert_eq!(told, refused(&registry, manifest), "a run says the same");
+            assert_eq!(told, self::told(&registry, manifest), "a run says the same");
             return told;
         }
         line => line.strip_prefix("# world: ").map_or(2, |world| world.parse().unwrap()),
     };
     let job = resolve(manifest, &registry, world, "host");
-    let verified = job.and_then(|job| run::verified(&registry, &job));
-    verified.err().map(|problems| problems.0).unwrap_or_default()
+    let told = job.and_then(|job| {
+        run::verified(&registry, &job)?;
+        Ok(job.warnings)
+    });
+    told.unwrap_or_else(|problems| problems.0)
 }
 
-/// What a run says of a manifest that it refuses.
-fn refused(registry: &Registry, manifest: &Manifest) -> Vec<Diagnostic> {
+/// What a run says of a manifest.
+fn told(registry: &Registry, manifest: &Manifest) -> Vec<Diagnostic> {
     let folder = Path::new("tests/diagnostics");
     let request = Request { manifest, folder, file: None, devices: None, steps: None };
-    run::run(registry, &request, &mut Nobody).unwrap_err().diagnostics().unwrap()
+    let mut warned = Warned::default();
+    match run::run(registry, &request, &mut warned) {
+        Ok(_) => warned.0,
+        Err(error) => error.diagnostics().unwrap(),
+    }
 }
 
-struct Nobody;
+#[derive(Default)]
+struct Warned(Vec<Diagnostic>);
 
-impl Watcher for Nobody {
+impl Watcher for Warned {
+    fn warnings(&mut self, warnings: &[Diagnostic]) {
+        self.0.extend_from_slice(warnings);
+    }
+
     fn note(&mut self, _: &str) {}
     fn begin(&mut self, _: u64, _: &Interrupt) {}
     fn readings(&mut self, _: &Readings) {}

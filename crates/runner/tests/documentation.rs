@@ -14,7 +14,7 @@ use squall_core::{DType, Phase, Registry, verify};
 use squall_runner::compare::{Agreement, Comparison, Deviation, Difference, Tolerances};
 use squall_runner::manifest::{keys, parse};
 use squall_runner::resolve::resolve;
-use squall_runner::run::{Reading, Readings, StepTimes, Summary, devices};
+use squall_runner::run::{Reading, Readings, StepTimes, Stopped, Summary, devices};
 
 const REFERENCE: &str = include_str!("../../../docs/manifest.md");
 const JSON: &str = include_str!("../../../docs/json.md");
@@ -147,6 +147,7 @@ fn every_key_of_json_is_told() {
         devices: Vec::new(),
         libraries: vec!["NCCL".into()],
         steps: 1,
+        stopped: Some(Stopped { step: 1, by: "c".into() }),
         elapsed_s: 1.0,
         step_us: StepTimes::default(),
         watched: Readings::default(),

@@ -98,13 +98,15 @@ fn buffers_are_read() {
     assert!(matches!(init("u"), Init::Uniform { .. }));
     assert!(matches!(init("u_new"), Init::Normal { .. }));
     assert!(
-        matches!(init("w"), Init::Safetensors { shard: Shard::Rows, tensor, .. } if tensor.for_rank(0) == "w")
+        matches!(init("w"), Init::Safetensors { file, tensor } if matches!(file.part, Part::Rows) && tensor.for_rank(0) == "w")
     );
     assert!(matches!(init("b"), Init::Values(values) if values.len() == 3));
     assert!(matches!(init("index"), Init::Iota));
-    assert!(matches!(init("table"), Init::Npy { shard: Shard::Whole, file } if file.depends_on_rank()));
+    assert!(
+        matches!(init("table"), Init::Npy(file) if matches!(file.part, Part::Whole) && file.name.depends_on_rank())
+    );
     let feed = &buffer(&manifest, "x").feed.as_ref().unwrap().value;
-    assert_eq!((feed.shard, feed.end), (Shard::Rows, FeedEnd::Wrap));
+    assert!(matches!(feed.file.part, Part::Rows) && matches!(feed.end, FeedEnd::Wrap) && !feed.shuffle);
     assert!(buffer(&manifest, "index").shape.value.is_empty());
 }
 

@@ -3,6 +3,7 @@
 //! A task is checked once, when it is added to a [`GraphBuilder`], and is then an immutable [`Node`] that ranks with
 //! the same numbers share: ten thousand ranks cost one pointer a task where nothing depends on the rank.
 
+mod agreed;
 mod arguments;
 mod builder;
 mod check;
@@ -21,6 +22,7 @@ use crate::param::ParamDef;
 use crate::task::{Access, Description};
 use crate::world::{CommId, Part, World};
 
+pub use agreed::Agreed;
 pub use builder::GraphBuilder;
 pub use partial::Partial;
 pub use spec::{ArgValue, GroupSpec, IntoDims, KernelSpec, OpSpec, TaskSpec};

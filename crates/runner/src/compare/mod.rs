@@ -81,15 +81,31 @@ fn in_lockstep(
         return Err(problem.into());
     }
 
+    let schedule = run::schedule(&job, request.run.folder, watcher)?;
     let sides = Sides::new(&job.graphs, request.tolerances, request.each);
     let place = Place::new(&job, &verified, chosen.names());
-    let mut host =
-        side(registry, request, &host_job, host_verified, &hosts, Arc::new(Record(sides.clone())), watcher)
-            .map_err(on(HOST))?;
-    let mut other = side(registry, request, &job, verified, &chosen, Arc::new(Judge(sides.clone())), watcher)
-        .map_err(on(chosen.kind))?;
+    let mut host = side(
+        registry,
+        request,
+        (&host_job, host_verified),
+        &hosts,
+        &schedule,
+        Arc::new(Record(sides.clone())),
+        watcher,
+    )
+    .map_err(on(HOST))?;
+    let mut other = side(
+        registry,
+        request,
+        (&job, verified),
+        &chosen,
+        &schedule,
+        Arc::new(Judge(sides.clone())),
+        watcher,
+    )
+    .map_err(on(chosen.kind))?;
 
-    let steps = request.run.steps.unwrap_or(manifest.pipeline.steps.value);
+    let (steps, _) = run::steps(&schedule, &request.run)?;
     watcher.begin(steps, &host.interrupt_handle());
     watcher.begin(steps, &other.interrupt_handle());
     let mut both = |run: fn(&mut PlanGroup) -> Result<(), GroupError>| {
@@ -151,9 +167,9 @@ fn others(registry: &Registry, request: &Request<'_>) -> Result<Devices, RunErro
 fn side(
     registry: &Registry,
     request: &Request<'_>,
-    job: &Job<'_>,
-    verified: Verified,
+    (job, verified): (&Job<'_>, Verified),
     chosen: &Chosen,
+    schedule: &run::Schedule,
     observer: Arc<dyn Observer>,
     watcher: &dyn Watcher,
 ) -> Result<PlanGroup, RunError> {
@@ -162,7 +178,7 @@ fn side(
     let options = Options::default().step_timeout(Some(step.max(init))).init_timeout(init);
     let mut group = PlanGroup::new(registry, verified, &chosen.open(registry)?, options)?;
     group.observe(&observer)?;
-    run::fill(job, request.run.folder, watcher, &mut group)?;
+    run::fill(job, request.run.folder, schedule, watcher, &mut group)?;
     Ok(group)
 }
 

@@ -16,7 +16,7 @@ mod value;
 pub use ast::{AxisIndex, BufferRef, Expr, LoopText, Mention};
 pub use error::{ErrorKind, ExprError};
 pub use eval::{Env, Lookup, Member, NoEnv};
-pub use parse::{MAX_DEPTH, MAX_LENGTH, parse, parse_buffer, parse_loop};
+pub use parse::{MAX_DEPTH, MAX_LENGTH, parse, parse_axis, parse_buffer, parse_loop};
 pub use value::Value;
 
 pub(crate) use hints::name as name_habit;

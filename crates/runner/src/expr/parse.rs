@@ -63,6 +63,11 @@ pub fn parse_buffer(text: &str) -> Parsed<BufferRef> {
     whole(text, Parser::buffer)
 }
 
+/// Parses what is taken of one axis: `3`, `0:4`, `:`.
+pub fn parse_axis(text: &str) -> Parsed<AxisIndex> {
+    whole(text, Parser::axis)
+}
+
 /// Parses the head of a loop.
 pub fn parse_loop(text: &str) -> Parsed<LoopText> {
     whole(text, Parser::head_of_loop)
@@ -401,7 +406,7 @@ impl<'s> Parser<'s> {
             return start.map(AxisIndex::Single).ok_or_else(|| self.unexpected("an index"));
         }
         let end = match self.peek() {
-            Some(Token::Symbol("]" | ",")) => None,
+            Some(Token::Symbol("]" | ",")) | None => None,
             _ => Some(self.choice()?),
         };
         Ok(AxisIndex::Range { start, end })

@@ -111,6 +111,11 @@ impl ArrayFile {
         self.copy(&slice, out)
     }
 
+    /// The shape of the block that [`read_slice`](ArrayFile::read_slice) would read.
+    pub fn sliced_shape(&self, ranges: &[Range<u64>]) -> Result<Vec<u64>, FileError> {
+        Ok(self.slice(ranges)?.counts)
+    }
+
     /// Checks ranges against the shape.
     fn slice(&self, ranges: &[Range<u64>]) -> Result<Slice, FileError> {
         if ranges.len() > self.shape.len() {

@@ -112,6 +112,23 @@ pub enum FileError {
         /// The file's shape.
         whole: Vec<u64>,
     },
+    /// The slice of an array that a rank takes is of another shape than its buffer.
+    #[error(
+        "`{}` has the shape {}; the slice of it that rank {rank} takes has {}, but {} is expected",
+        file.display(), Shape(whole), Shape(found), Shape(expected)
+    )]
+    Part {
+        /// The file.
+        file: PathBuf,
+        /// The buffer's shape.
+        expected: Vec<u64>,
+        /// The rank.
+        rank: u32,
+        /// The slice's shape.
+        found: Vec<u64>,
+        /// The file's shape.
+        whole: Vec<u64>,
+    },
     /// A slice names more axes than there are.
     #[error("`{}` has the shape {}: {axes} axes cannot be sliced", file.display(), Shape(shape))]
     Axes {

@@ -26,6 +26,24 @@ impl Stream {
         Stream { key: halves(key) }
     }
 
+    /// The stream of the orders that feeds are read in. No buffer's name is empty, so that none shares it.
+    pub fn of_orders(seed: u64, rank: u64) -> Stream {
+        Stream::new(seed, "", rank)
+    }
+
+    /// Puts 0, 1, 2, … into the order of an epoch: Fisher and Yates's shuffle from the last place down, each draw a word of the
+    /// block at (place, epoch), scaled to the places left. Which order it is depends on the epoch and the length alone.
+    pub fn shuffle(&self, epoch: u64, order: &mut [u64]) {
+        order.iter_mut().zip(0..).for_each(|(place, index)| *place = index);
+        for last in (1..order.len()).rev() {
+            let [[low, high], [early, late]] = [halves(last as u64), halves(epoch)];
+            let [a, b, _, _] = philox([low, high, early, late], self.key);
+            // Of 2^64 words, so that no place is favoured by more than one in 2^64 / length.
+            let other = (u128::from(whole(a, b)) * (last as u128 + 1)) >> 64;
+            order.swap(last, other as usize);
+        }
+    }
+
     /// Two independent words for the element at `index`; others for each `draw`.
     fn words(&self, index: u64, draw: u32) -> [u64; 2] {
         let [low, high] = halves(index);

@@ -3,11 +3,11 @@
 use squall_core::{DType, Diagnostic, Label};
 use toml::de::DeValue;
 
-use super::model::{Buffer, Download, Feed, FeedEnd, Init, Save, SaveFormat, SaveRanks, Shard, Upload};
+use super::model::{Buffer, Download, Init, Save, SaveFormat, SaveRanks, Upload};
 use super::place::At;
 use super::reader::{Field, Fields, Reader};
 use super::scope::Scope;
-use super::{habits, levels};
+use super::{data, habits, levels};
 use crate::codes;
 
 /// Reads the tables `[buffer.NAME]`.
@@ -21,7 +21,7 @@ fn buffer<'s>(reader: &mut Reader<'s>, entry: Field<'_, 's>) -> Option<Buffer> {
     let dtype = fields.need(reader, "dtype").and_then(|field| dtype(reader, field));
     let shape = fields.need(reader, "shape").and_then(|field| reader.formulas(field, Scope::default()));
     let init = fields.get("init").and_then(|field| init(reader, field));
-    let feed = fields.get("feed").and_then(|field| feed(reader, field));
+    let feed = fields.get("feed").and_then(|field| data::feed(reader, field));
     let uploads = [("first", Upload::First), ("every", Upload::Every), ("never", Upload::Never)];
     let upload = fields.get("upload").and_then(|field| reader.choice(field, &uploads));
     check_upload(reader, &fields, upload);
@@ -112,26 +112,24 @@ fn init<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<At<Init>> {
         return reader.wrong_type_with_help(field, "a table", Some(help.to_owned()));
     }
     let fields = reader.table(field, &levels::INIT)?;
-    let later = levels::INIT.later.iter().any(|key| fields.get(key).is_some());
     let keys = ["fill", "values", "iota", "random", "npy", "safetensors"];
-    if later && keys.iter().all(|key| fields.get(key).is_none()) {
-        return None;
-    }
     let source = one_of(reader, &fields, &keys, "`init`")?;
-    let shard = shard(reader, &fields, matches!(source.key, "npy" | "safetensors"));
     if let Some(tensor) = fields.get("tensor").filter(|_| source.key != "safetensors") {
         reader.conflict(source, tensor);
+    }
+    if !matches!(source.key, "npy" | "safetensors") {
+        data::refuse_parts(reader, &fields);
     }
     let init = match source.key {
         "fill" => Init::Fill(reader.formula(source, Scope { element: true, ..Scope::default() })?),
         "values" => Init::Values(reader.formulas(source, Scope::default())?.value),
         "iota" => reader.flag(source).map(|()| Init::Iota)?,
         "random" => random(reader, source)?,
-        "npy" => Init::Npy { file: reader.template(source)?, shard: shard? },
+        "npy" => Init::Npy(data::file(reader, &fields, source)?),
         _ => {
-            let file = reader.template(source);
+            let file = data::file(reader, &fields, source);
             let tensor = fields.need(reader, "tensor").and_then(|field| reader.template(field));
-            Init::Safetensors { file: file?, tensor: tensor?, shard: shard? }
+            Init::Safetensors { file: file?, tensor: tensor? }
         }
     };
     Some(At::new(init, field.span()))
@@ -156,43 +154,6 @@ fn random<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<Init> {
         let (low, high) = (number("low"), number("high"));
         Some(Init::Uniform { low: low?, high: high? })
     }
-}
-
-/// `shard`, which only a file has. `None` after a report.
-fn shard<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>, of_file: bool) -> Option<Shard> {
-    let Some(field) = fields.get("shard") else { return Some(Shard::Whole) };
-    if !of_file {
-        let help = "only a file is split between the ranks; an expression can use `rank` and `world`";
-        let label = Label::at(field.key_span, "without `npy` or `safetensors`");
-        reader.report(
-            Diagnostic::error(codes::CONFLICTING_KEYS, "`shard` needs a file", label).with_help(help),
-        );
-        return None;
-    }
-    reader.choice(field, &[("rows", Shard::Rows)]).map(|shard| shard.value)
-}
-
-fn feed<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<At<Feed>> {
-    let fields = reader.table(field, &levels::FEED)?;
-    let file = fields.need(reader, "npy").and_then(|field| reader.template(field));
-    let shard = shard(reader, &fields, true);
-    if let Some(shuffle) = fields.get("shuffle")
-        && reader.boolean(shuffle).is_some_and(|on| on.value)
-    {
-        reader.unsupported("shuffle = true", shuffle.span());
-    }
-    let ends = [("wrap", Some(FeedEnd::Wrap)), ("stop", None), ("pad", None)];
-    let end = match fields.get("end") {
-        None => Some(FeedEnd::Wrap),
-        Some(field) => {
-            let end = reader.choice(field, &ends)?.value;
-            if let (None, DeValue::String(word)) = (end, field.node.get_ref()) {
-                reader.unsupported(&format!("end = \"{word}\""), field.span());
-            }
-            end
-        }
-    };
-    Some(At::new(Feed { file: file?, shard: shard?, end: end? }, field.span()))
 }
 
 fn save<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<At<Save>> {

@@ -48,8 +48,19 @@ pub(crate) const ROOT: Level = Level {
 
 pub(crate) const PIPELINE: Level = Level {
     title: "`[pipeline]`",
-    keys: &["name", "steps", "step_timeout", "init_timeout", "cuda_graph", "block", "seed"],
-    later: &["epochs", "stop_when", "stop_every"],
+    keys: &[
+        "name",
+        "steps",
+        "epochs",
+        "stop_when",
+        "stop_every",
+        "step_timeout",
+        "init_timeout",
+        "cuda_graph",
+        "block",
+        "seed",
+    ],
+    later: &[],
     habits: &[
         ("iterations", "write `steps`"),
         ("iters", "write `steps`"),
@@ -57,6 +68,8 @@ pub(crate) const PIPELINE: Level = Level {
         ("timeout", "write `step_timeout` or `init_timeout`"),
         ("graph", "write `cuda_graph`"),
         ("block_size", "write `block`"),
+        ("until", "write `stop_when`"),
+        ("tolerance", "write `stop_when`"),
     ],
 };
 
@@ -105,8 +118,8 @@ pub(crate) const BUFFER: Level = Level {
 
 pub(crate) const INIT: Level = Level {
     title: "`init`",
-    keys: &["fill", "values", "iota", "random", "npy", "safetensors", "tensor", "shard"],
-    later: &["slice", "convert"],
+    keys: &["fill", "values", "iota", "random", "npy", "safetensors", "tensor", "shard", "slice", "convert"],
+    later: &[],
     habits: &[
         ("value", "write `fill` for one number or `values` for a list"),
         ("zeros", "write `fill = 0.0`"),
@@ -133,13 +146,13 @@ pub(crate) const RANDOM: Level = Level {
 
 pub(crate) const FEED: Level = Level {
     title: "`feed`",
-    keys: &["npy", "shard", "end", "shuffle"],
-    later: &["slice", "convert", "pad"],
+    keys: &["npy", "shard", "slice", "convert", "shuffle", "end", "pad"],
+    later: &[],
     habits: &[
         ("batch", "the first axis of the buffer's shape is the batch"),
         ("batch_size", "the first axis of the buffer's shape is the batch"),
         ("file", "write `npy`"),
-        ("drop_last", "write `end`"),
+        ("drop_last", "write `end = \"stop\"`"),
     ],
 };
 

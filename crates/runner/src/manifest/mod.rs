@@ -7,6 +7,7 @@
 mod buffer;
 mod collect;
 mod cycles;
+mod data;
 pub mod devices;
 mod habits;
 mod levels;

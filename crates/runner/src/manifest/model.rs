@@ -41,8 +41,12 @@ pub struct Manifest {
 pub struct Pipeline {
     /// `name`.
     pub name: Option<At<String>>,
-    /// `steps`, at least 1; default 1.
+    /// `steps`, at least 1; default 1. Without meaning where there are `epochs`.
     pub steps: At<u64>,
+    /// `epochs`, at least 1: as many steps as the feeds need for them, in place of `steps`.
+    pub epochs: Option<At<u64>>,
+    /// `stop_when` and `stop_every`.
+    pub stop: Option<Stop>,
     /// `step_timeout`; default 60 s.
     pub step_timeout: At<Duration>,
     /// `init_timeout`; default 60 s.
@@ -53,6 +57,17 @@ pub struct Pipeline {
     pub block: Option<At<Vec<Formula>>>,
     /// `seed`; default 0.
     pub seed: At<u64>,
+}
+
+/// `stop_when`: a condition on which the run ends before its last step.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    /// The condition, over params and one-element buffers.
+    pub when: Formula,
+    /// The condition as written.
+    pub text: String,
+    /// `stop_every`, at least 1: it is judged after each so many steps; default 10.
+    pub every: At<u64>,
 }
 
 /// An entry of `[params]`.
@@ -156,48 +171,69 @@ pub enum Init {
         std: Formula,
     },
     /// `npy`: an array file.
-    Npy {
-        /// Its name.
-        file: Template,
-        /// What a rank takes of it.
-        shard: Shard,
-    },
+    Npy(DataFile),
     /// `safetensors` and `tensor`.
     Safetensors {
-        /// The file's name.
-        file: Template,
+        /// The file.
+        file: DataFile,
         /// The tensor's name; `{rank}` stands for the rank here too.
         tensor: Template,
-        /// What a rank takes of it.
-        shard: Shard,
     },
 }
 
+/// An array in a file, and what a rank takes of it.
+#[derive(Clone, Debug)]
+pub struct DataFile {
+    /// The file's name.
+    pub name: Template,
+    /// What a rank takes.
+    pub part: Part,
+    /// `convert`: whether elements of another dtype become the buffer's; default false.
+    pub convert: bool,
+}
+
 /// What a rank takes of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shard {
+#[derive(Clone, Debug)]
+pub enum Part {
     /// All of it.
     Whole,
     /// `shard = "rows"`: its share of the first axis.
     Rows,
+    /// `slice`: a range along each axis, from the first; the others whole.
+    Slice(At<Vec<SliceRange>>),
+}
+
+/// A range along one axis of a file.
+#[derive(Clone, Debug)]
+pub struct SliceRange {
+    /// The first place; 0 if left out.
+    pub start: Option<Formula>,
+    /// One past the last place; the axis's length if left out.
+    pub end: Option<Formula>,
+    /// Where it stands.
+    pub span: Span,
 }
 
 /// `feed`: each step the next rows of a file.
 #[derive(Clone, Debug)]
 pub struct Feed {
-    /// `npy`.
-    pub file: Template,
-    /// `shard`.
-    pub shard: Shard,
+    /// `npy`, and what a rank takes of it.
+    pub file: DataFile,
+    /// `shuffle`: whether every epoch has an order of its own; default false.
+    pub shuffle: bool,
     /// `end`; default `wrap`.
     pub end: FeedEnd,
 }
 
-/// What a feed does where its file ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a feed does where its rows end.
+#[derive(Clone, Debug)]
 pub enum FeedEnd {
-    /// Begins again.
+    /// Begins again, in the middle of a batch too.
     Wrap,
+    /// Leaves out the last, short batch; after the last epoch the run ends.
+    Stop,
+    /// Fills the last batch up with this value; 0 if left out.
+    Pad(Option<Formula>),
 }
 
 /// When a buffer goes from the host to the device.

@@ -2,23 +2,33 @@
 
 use std::time::Duration;
 
+use squall_core::{Diagnostic, Label};
 use toml::de::DeValue;
 
 use super::levels;
-use super::model::Pipeline;
+use super::model::{Pipeline, Stop};
 use super::place::{At, TextError};
 use super::reader::{Field, Fields, Reader};
 use super::scope::Scope;
+use crate::codes;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Steps between two looks at `stop_when`: reading a value waits for the devices.
+const STOP_EVERY: u64 = 10;
 
 /// Reads `[pipeline]`, which may be left out.
 pub(crate) fn read<'s>(reader: &mut Reader<'s>, root: &Fields<'_, 's>) -> Pipeline {
     let fields = root.get("pipeline").and_then(|field| reader.table(field, &levels::PIPELINE));
     let get = |key| fields.and_then(|fields| fields.get(key));
+    if let (Some(steps), Some(epochs)) = (get("steps"), get("epochs")) {
+        reader.conflict(steps, epochs);
+    }
     Pipeline {
         name: get("name").and_then(|field| reader.word(field)),
         steps: get("steps").and_then(|field| reader.integer(field, 1)).unwrap_or(At::default(1)),
+        epochs: get("epochs").and_then(|field| reader.integer(field, 1)),
+        stop: fields.and_then(|fields| stop(reader, &fields)),
         step_timeout: get("step_timeout")
             .and_then(|field| duration(reader, field))
             .unwrap_or(At::default(TIMEOUT)),
@@ -29,6 +39,26 @@ pub(crate) fn read<'s>(reader: &mut Reader<'s>, root: &Fields<'_, 's>) -> Pipeli
         block: get("block").and_then(|field| reader.dims(field, Scope::default())),
         seed: get("seed").and_then(|field| reader.integer(field, 0)).unwrap_or(At::default(0)),
     }
+}
+
+/// `stop_when` and `stop_every`.
+fn stop<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>) -> Option<Stop> {
+    let (when, every) = (fields.get("stop_when"), fields.get("stop_every"));
+    if let (None, Some(every)) = (when, every)
+        && !fields.misspells(&["stop_when"])
+    {
+        let label = Label::at(every.key_span, "nothing is looked at");
+        let report = Diagnostic::error(codes::CONFLICTING_KEYS, "`stop_every` needs a `stop_when`", label);
+        reader.report(report.with_help("say on what the run ends, as `stop_when = \"loss < 0.01\"`"));
+    }
+    let every = every.map_or(Some(At::default(STOP_EVERY)), |field| reader.integer(field, 1));
+    let scope = Scope { buffers: true, ..Scope::default() };
+    let text = when.map(|field| match field.node.get_ref() {
+        DeValue::String(text) => text.as_ref().to_owned(),
+        other => format!("{other:?}"),
+    });
+    let when = when.and_then(|field| reader.condition(field, scope));
+    Some(Stop { when: when?, text: text?, every: every? })
 }
 
 fn duration<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<At<Duration>> {

@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::collect::Diagnostics;
-use super::levels::{self, Level};
+use super::levels::Level;
 use super::names::Names;
 use super::place::{At, Formula, FormulaError, Place, Text, TextError};
 use super::scope::Scope;
@@ -417,10 +417,5 @@ impl<'s> Reader<'s> {
             Ok(template) => Some(template),
             Err(error) => self.text_error(error, &place),
         }
-    }
-
-    /// Reports that part of the language is not in this version.
-    pub(crate) fn unsupported(&mut self, what: &str, span: Span) {
-        self.report(levels::unsupported(what, span, ""));
     }
 }

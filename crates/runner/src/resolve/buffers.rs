@@ -15,6 +15,8 @@ pub(super) struct Plan<'s, 'm> {
     symbols: &'s Symbols<'m>,
     /// Of each buffer, whether a watched value reads it.
     watched: Vec<Vec<&'m model::Watch>>,
+    /// The buffers that `stop_when` reads.
+    judged: Vec<usize>,
     /// Whether any declaration differs between ranks.
     depends: bool,
 }
@@ -44,7 +46,8 @@ impl<'s, 'm> Plan<'s, 'm> {
         let depends = (0..manifest.buffers.len())
             .any(|place| symbols.depends.buffer(place) || one_rank(&manifest.buffers[place]))
             || manifest.watches.iter().any(|w| !super::watch::buffers(symbols, w).is_empty());
-        Plan { symbols, watched, depends }
+        let judged = manifest.pipeline.stop.as_ref().map(|stop| super::stop::buffers(symbols, stop));
+        Plan { symbols, watched, judged: judged.unwrap_or_default(), depends }
     }
 
     /// Declares the buffers of one rank; `before` are those of the rank before.
@@ -108,7 +111,7 @@ impl<'s, 'm> Plan<'s, 'm> {
             .any(|watch| matches!(watch.every.value, WatchEvery::Steps(_)) && here(&watch));
         let download = match buffer.download.value {
             model::Download::Every => Download::Every,
-            _ if between => Download::Asked,
+            _ if between || self.judged.contains(&place) => Download::Asked,
             model::Download::Last => Download::Last,
             model::Download::Never if saved || watched => Download::Last,
             model::Download::Never => Download::Never,

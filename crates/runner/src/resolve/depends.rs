@@ -67,6 +67,10 @@ impl Depends {
         self.expr(symbols, &formula.expr)
     }
 
+    pub(super) fn param(&self, place: usize) -> bool {
+        self.params.get(place).copied().unwrap_or(true)
+    }
+
     pub(super) fn buffer(&self, place: usize) -> bool {
         self.buffers.get(place).copied().unwrap_or(true)
     }

@@ -9,7 +9,10 @@ mod depends;
 mod env;
 mod names;
 mod outputs;
+mod quotients;
 mod range;
+mod replicated;
+mod stop;
 mod tasks;
 mod watch;
 
@@ -25,6 +28,7 @@ use crate::manifest::Manifest;
 pub use env::{RankEnv, WithIndex};
 pub use names::Symbols;
 pub use outputs::{Target, Writers};
+pub(crate) use stop::{RANK as STOP_RANK, buffers as stop_buffers};
 pub(crate) use watch::{Watched, buffers as watched_buffers, rank as watched_rank};
 
 /// What a manifest means for a world: the graphs of all ranks, and the surroundings to work out the rest in.
@@ -38,6 +42,8 @@ pub struct Job<'m> {
     pub graphs: Vec<TaskGraph>,
     /// What each name stands for.
     pub symbols: Symbols<'m>,
+    /// What the author should look at, in file order: nothing in it keeps the job from running.
+    pub warnings: Vec<Diagnostic>,
 }
 
 impl<'m> Job<'m> {
@@ -65,6 +71,20 @@ pub fn resolve<'m>(
     let templates = tasks::templates(&symbols, registry, &world, device, &problems);
     outputs::check(&symbols, &problems);
     watch::check(&symbols, &problems);
+    stop::check(&symbols, &problems);
+    if let Some(epochs) = manifest.pipeline.epochs
+        && manifest.buffers.iter().all(|buffer| buffer.feed.is_none())
+    {
+        let label = Label::at(epochs.span, "epochs of what?");
+        let report = Diagnostic::error(
+            codes::EPOCHS,
+            "`epochs` count the rows of feeds, and no buffer has a feed",
+            label,
+        );
+        problems
+            .borrow_mut()
+            .push(report.with_help("give a buffer a `feed`, or write `steps` in place of `epochs`"));
+    }
     let mut partials = Vec::with_capacity(world.size() as usize);
     // Whether all ranks were looked at, and have all their buffers.
     let mut every_rank = true;
@@ -105,10 +125,18 @@ pub fn resolve<'m>(
     let Some(graphs) = graphs else {
         return Err(Problems(distinct(problems)).folded());
     };
-    let job = Job { manifest, world, graphs, symbols };
+    let mut job = Job { manifest, world, graphs, symbols, warnings: Vec::new() };
     let mut problems = watch::check_ranks(&job);
+    problems.extend(stop::check_ranks(&job));
     problems.extend(job.targets().err().unwrap_or_default());
-    if problems.is_empty() { Ok(job) } else { Err(Problems(problems).folded()) }
+    if !problems.is_empty() {
+        return Err(Problems(problems).folded());
+    }
+    let mut warnings = quotients::check(&job, registry);
+    warnings.extend(replicated::check(&job));
+    warnings.sort_by_key(|warning| warning.primary.span.map(|span| span.start));
+    job.warnings = warnings;
+    Ok(job)
 }
 
 /// Reports gathered before further ranks are left alone: what they share is folded, and they share nearly all.

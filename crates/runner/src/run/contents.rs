@@ -1,6 +1,10 @@
 //! What buffers hold at first, and what feeds give them step by step.
 
 mod check;
+mod feed;
+mod part;
+mod schedule;
+mod split;
 
 use std::fmt::Display;
 use std::path::Path;
@@ -14,13 +18,15 @@ use super::RunError;
 use crate::codes;
 use crate::expr::{Env, Mention, Value};
 use crate::files::init::InitError;
-use crate::files::{Array, ArrayFile, FileError, init, npy, printable, random, safetensors, shard};
-use crate::manifest::model::{self, Init, Shard};
-use crate::manifest::place::{At, Formula};
-use crate::manifest::template::Template;
+use crate::files::{Array, ArrayFile, FileError, init, npy, printable, random, safetensors};
+use crate::manifest::model::{self, DataFile, FeedEnd, Init, Part};
+use crate::manifest::place::{At, Formula, FormulaError};
 use crate::resolve::{Job, RankEnv, WithIndex};
 
+use self::feed::{End, Rows};
+
 pub(super) use check::check;
+pub use schedule::Schedule;
 
 type Made<T> = Result<T, Fault>;
 
@@ -49,6 +55,8 @@ pub(super) struct Contents<'a> {
     pub(super) job: &'a Job<'a>,
     /// Where the manifest's file names begin.
     pub(super) folder: &'a Path,
+    /// How the feeds divide the steps into epochs.
+    pub(super) schedule: &'a Schedule,
     /// Asked now and then: whether to give up.
     pub(super) stopped: &'a dyn Fn() -> bool,
 }
@@ -138,120 +146,119 @@ impl Contents<'_> {
                 random::normal(decl.dtype, decl.len(), mean_value, std_value, &stream())
                     .map_err(|error| at.init(std, error))
             }
-            Init::Npy { file, shard } => {
-                let path = self.folder.join(file.for_rank(rank));
-                self.array(&at, file, *shard, npy::open(&path, decl.dtype))
+            Init::Npy(file) => {
+                let path = self.folder.join(file.name.for_rank(rank));
+                let mut array = npy::open(&path, decl.dtype).map_err(|error| at.file(file, error))?;
+                Ok(self.array(&at, env, file, &mut array, false)?.bytes)
             }
-            Init::Safetensors { file, tensor, shard } => {
-                let path = self.folder.join(file.for_rank(rank));
+            Init::Safetensors { file, tensor } => {
+                let path = self.folder.join(file.name.for_rank(rank));
                 let tensor = tensor.for_rank(rank);
                 let opened = safetensors::open(&path, &tensor);
-                self.array(&Spot { tensor: Some(tensor), ..at }, file, *shard, opened)
+                let at = Spot { tensor: Some(tensor), ..at };
+                let mut array = opened.map_err(|error| at.file(file, error))?;
+                Ok(self.array(&at, env, file, &mut array, false)?.bytes)
             }
         }
     }
 
-    /// A file's array, or this rank's rows of it, as a buffer's contents.
+    /// What a rank takes of a file's array, in the buffer's dtype and shape; for a feed with any number of rows.
     fn array(
         &self,
         at: &Spot<'_>,
-        file: &Template,
-        shard: Shard,
-        opened: Result<ArrayFile, FileError>,
-    ) -> Made<Vec<u8>> {
-        let read = opened.and_then(|mut array| {
-            let decl = at.decl;
-            match shard {
-                Shard::Whole => {
-                    array.require(decl.dtype, &decl.shape)?;
-                    array.read()
+        env: &RankEnv<'_>,
+        file: &DataFile,
+        array: &mut ArrayFile,
+        feeds: bool,
+    ) -> Made<Array> {
+        let decl = at.decl;
+        let ranges = part::ranges(at, env, self.job.world.size(), &file.part, array.shape())?;
+        let check = |array: &ArrayFile| {
+            if !file.convert {
+                array.require_dtype(decl.dtype)?;
+            }
+            let found = array.sliced_shape(&ranges)?;
+            let rows = found.first().copied().filter(|_| feeds);
+            let expected = rows.map_or_else(|| decl.shape.to_vec(), |rows| with_rows(&decl.shape, rows));
+            if found == expected {
+                return Ok(());
+            }
+            let (path, whole, rank) =
+                (self.folder.join(file.name.for_rank(at.rank)), array.shape().to_vec(), at.rank);
+            Err(match &file.part {
+                Part::Rows if !feeds => FileError::Share { file: path, expected, rank, found, whole },
+                Part::Slice(_) => FileError::Part { file: path, expected, rank, found, whole },
+                // The rows of a feed are any number: it is the other axes that do not fit.
+                Part::Rows | Part::Whole => {
+                    let all = whole.first().copied().filter(|_| feeds);
+                    let expected = all.map_or(expected.clone(), |all| with_rows(&expected, all));
+                    FileError::Shape { file: path, expected, found: whole }
                 }
-                Shard::Rows => {
-                    let rows = self.rows(at.rank, array.shape());
-                    let taken = with_rows(array.shape(), rows.end - rows.start);
-                    array.require_dtype(decl.dtype)?;
-                    if taken != *decl.shape {
-                        return Err(FileError::Share {
-                            file: self.folder.join(file.for_rank(at.rank)),
-                            expected: decl.shape.to_vec(),
-                            rank: at.rank,
-                            found: taken,
-                            whole: array.shape().to_vec(),
-                        });
-                    }
-                    array.read_rows(rows)
+            })
+        };
+        check(array).map_err(|error| at.file(file, error))?;
+        let read = array.read_slice(&ranges).map_err(|error| at.file(file, error))?;
+        read.convert(decl.dtype).map_err(|error| {
+            let name = self.folder.join(file.name.for_rank(at.rank));
+            match error {
+                InitError::Memory { .. } => RunError::Environment(at.message(&error)).into(),
+                error => {
+                    let problem = format!("`{}` cannot be converted: {error}", name.display());
+                    at.refused(codes::DATA, file.name.place.span(), &problem)
                 }
             }
-        });
-        read.map(|array| array.bytes).map_err(|error| at.file(file, error))
-    }
-
-    /// A rank's rows of an array of this shape.
-    fn rows(&self, rank: u32, shape: &[u64]) -> std::ops::Range<u64> {
-        let count = shape.first().copied().unwrap_or(1);
-        shard::rows(count, rank.into(), self.job.world.size().into()).unwrap_or(0..0)
+        })
     }
 
     /// The feed of a buffer on a rank.
     fn feed(&self, rank: u32, place: usize, feed: &model::Feed) -> Made<Box<dyn Feed>> {
         let decl = &self.job.graphs[rank as usize].buffers()[place];
-        let at = Spot { rank, decl, span: Some(feed.file.place.span()), code: codes::DATA, tensor: None };
-        let path = self.folder.join(feed.file.for_rank(rank));
-        let read = npy::open(&path, decl.dtype).and_then(|mut array| {
-            let rows = match feed.shard {
-                Shard::Whole => 0..array.shape().first().copied().unwrap_or(0),
-                Shard::Rows => self.rows(rank, array.shape()),
-            };
-            // All but the first axis must be the buffer's.
-            let batch = decl.shape.first().copied().unwrap_or(0);
-            array.require_dtype(decl.dtype)?;
-            if array.shape().is_empty() || with_rows(array.shape(), batch) != *decl.shape {
-                let all = array.shape().first().copied().unwrap_or(batch);
-                return Err(FileError::Shape {
-                    file: path.clone(),
-                    expected: with_rows(&decl.shape, all),
-                    found: array.shape().to_vec(),
-                });
-            }
-            array.read_rows(rows)
-        });
-        let array = read.map_err(|error| at.file(&feed.file, error))?;
-        if array.bytes.is_empty() && !decl.is_empty() {
-            let message = format!("buffer `{}`: `{}` has no rows for rank {rank}", decl.name, path.display());
-            let label = Label::at(feed.file.place.span(), "").on_rank(rank);
-            return Err(Fault::Refused(Box::new(Diagnostic::error(codes::DATA, message, label))));
+        let file = &feed.file;
+        let span = Some(file.name.place.span());
+        let at = Spot { rank, decl, span, code: codes::DATA, tensor: None };
+        let env = self.job.env(rank);
+        let path = self.folder.join(file.name.for_rank(rank));
+        let mut opened = npy::open(&path, decl.dtype).map_err(|error| at.file(file, error))?;
+        if decl.shape.is_empty() || opened.shape().is_empty() {
+            let (expected, found) = (decl.shape.to_vec(), opened.shape().to_vec());
+            return Err(match decl.shape.is_empty() {
+                true => at.refused(
+                    codes::DATA,
+                    span,
+                    &"a feed needs a first axis, the batch, and the shape has no axis",
+                ),
+                false => at.file(file, FileError::Shape { file: path, expected, found }),
+            });
         }
-        Ok(Box::new(Rows { array }))
+        let array = self.array(&at, &env, file, &mut opened, true)?;
+        let rows = array.shape.first().copied().unwrap_or(0);
+        let end = match &feed.end {
+            FeedEnd::Wrap => End::Wrap,
+            FeedEnd::Stop => End::Epoch { batches: self.schedule.stop_epoch, pad: Vec::new() },
+            FeedEnd::Pad(pad) => {
+                End::Epoch { batches: self.schedule.pad_epoch, pad: check::pad(&at, &env, pad.as_ref())? }
+            }
+        };
+        if rows == 0 && !decl.is_empty() && !matches!(feed.end, FeedEnd::Pad(_)) {
+            let problem = format!("`{}` has no rows for rank {rank}", path.display());
+            return Err(at.refused(codes::DATA, span, &problem));
+        }
+        // One order for all feeds that have as many rows, so that they stay together; ranks that share rows share it.
+        let of_rank = if matches!(file.part, Part::Rows) { rank } else { 0 };
+        let order = feed
+            .shuffle
+            .then(|| random::Stream::of_orders(self.job.manifest.pipeline.seed.value, of_rank.into()));
+        let row = decl.shape.iter().skip(1).product::<u64>().saturating_mul(decl.dtype.size());
+        let rows = Rows::new(array.bytes, rows, row, end, order);
+        let rows =
+            rows.ok_or_else(|| RunError::Environment(at.message(&"no memory for the order of its rows")))?;
+        Ok(Box::new(rows))
     }
 }
 
 /// The shape with another number of rows.
 fn with_rows(shape: &[u64], rows: u64) -> Vec<u64> {
     std::iter::once(rows).chain(shape.iter().skip(1).copied()).collect()
-}
-
-/// A feed that goes round and round the rows of an array.
-struct Rows {
-    array: Array,
-}
-
-impl Feed for Rows {
-    fn fill(&mut self, step: u64, out: &mut [u8]) -> Result<(), String> {
-        let data = &self.array.bytes;
-        if data.is_empty() {
-            return Ok(()); // checked: then `out` is empty too
-        }
-        // Both lengths are whole rows, so that this is a row's first byte; 128 bits, since a step may be any number.
-        let mut at = (u128::from(step) * out.len() as u128 % data.len() as u128) as usize;
-        let mut rest = out;
-        while !rest.is_empty() {
-            let count = rest.len().min(data.len() - at);
-            let (now, later) = rest.split_at_mut(count);
-            now.copy_from_slice(&data[at..at + count]);
-            (rest, at) = (later, 0);
-        }
-        Ok(())
-    }
 }
 
 /// A fault of the expression that fills a buffer, or of a value that it makes.
@@ -286,13 +293,7 @@ impl Spot<'_> {
                 let problem = format!("it is {}, and a number is needed", other.type_name());
                 Err(self.refused(self.code, formula.place.span(), &problem))
             }
-            Err(error) => {
-                let mut problem = error.diagnostic().unwrap_or_else(|| {
-                    Diagnostic::error(self.code, error.to_string(), Label::at(error.span, ""))
-                });
-                problem.primary.rank = Some(self.rank);
-                Err(Fault::Refused(Box::new(problem)))
-            }
+            Err(error) => Err(self.fault(&error)),
         }
     }
 
@@ -311,19 +312,46 @@ impl Spot<'_> {
         }
     }
 
-    fn file(&self, file: &Template, error: FileError) -> Fault {
+    /// A whole number.
+    fn int(&self, env: &dyn Env, formula: &Formula) -> Made<i64> {
+        formula.eval_int(env).map_err(|error| self.fault(&error))
+    }
+
+    /// A fault of an expression.
+    fn fault(&self, error: &FormulaError) -> Fault {
+        let mut problem = error
+            .diagnostic()
+            .unwrap_or_else(|| Diagnostic::error(self.code, error.to_string(), Label::at(error.span, "")));
+        problem.primary.rank = Some(self.rank);
+        Fault::Refused(Box::new(problem))
+    }
+
+    fn file(&self, file: &DataFile, error: FileError) -> Fault {
+        let span = match (&error, &file.part) {
+            (
+                FileError::Axes { .. } | FileError::Slice { .. } | FileError::Part { .. },
+                Part::Slice(slice),
+            ) => slice.span,
+            _ => Some(file.name.place.span()),
+        };
         match error {
             FileError::Memory { .. } => RunError::Environment(self.message(&error)).into(),
             // A file of tensors is told apart from its one tensor that does not fit.
-            error @ (FileError::Shape { .. } | FileError::Share { .. } | FileError::DType { .. }) => {
+            error @ (FileError::Shape { .. }
+            | FileError::Share { .. }
+            | FileError::Part { .. }
+            | FileError::DType { .. }) => {
                 let tensor = self.tensor.as_ref().map(|name| format!("tensor `{}`: ", printable(name)));
-                self.refused(
-                    codes::DATA,
-                    file.place.span(),
-                    &format!("{}{error}", tensor.unwrap_or_default()),
-                )
+                let problem = format!("{}{error}", tensor.unwrap_or_default());
+                let fault = self.refused(codes::DATA, span, &problem);
+                match (error, fault) {
+                    (FileError::DType { .. }, Fault::Refused(problem)) => Fault::Refused(Box::new(
+                        problem.with_help("`convert = true` beside it converts the elements"),
+                    )),
+                    (_, fault) => fault,
+                }
             }
-            error => self.refused(codes::DATA, file.place.span(), &error),
+            error => self.refused(codes::DATA, span, &error),
         }
     }
 
@@ -341,24 +369,4 @@ fn mentions_index(formula: &Formula) -> bool {
     let mut mentions = false;
     formula.expr.mentions(&mut |mention, _| mentions |= mention == Mention::Name("i"));
     mentions
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use squall_core::DType;
-
-    #[test]
-    fn rows_wrap_at_any_batch() {
-        let array = Array { dtype: DType::U8, shape: vec![3, 1], bytes: vec![1, 2, 3] };
-        let mut feed = Rows { array };
-        let mut out = [0; 2];
-        for (step, expected) in [(0, [1, 2]), (1, [3, 1]), (2, [2, 3]), (3, [1, 2]), (u64::MAX, [1, 2])] {
-            feed.fill(step, &mut out).unwrap();
-            assert_eq!(out, expected, "step {step}");
-        }
-        let mut long = [0; 7];
-        feed.fill(1, &mut long).unwrap();
-        assert_eq!(long, [2, 3, 1, 2, 3, 1, 2]);
-    }
 }

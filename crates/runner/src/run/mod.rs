@@ -4,13 +4,14 @@ mod contents;
 pub mod devices;
 mod error;
 mod outputs;
+mod stop;
 mod summary;
 mod watch;
 
 use std::path::Path;
 use std::time::Instant;
 
-use squall_core::{Backend, Interrupt, Options, PlanGroup, Problems, Registry, Verified, verify};
+use squall_core::{Backend, Diagnostic, Interrupt, Options, PlanGroup, Problems, Registry, Verified, verify};
 
 use crate::manifest::Manifest;
 use crate::manifest::devices::Devices;
@@ -19,7 +20,9 @@ use crate::resolve::{Job, resolve};
 use self::contents::Contents;
 use self::outputs::Outputs;
 
+pub use contents::Schedule;
 pub use error::RunError;
+pub use stop::Stopped;
 pub use summary::{StepTimes, Summary};
 pub use watch::{Number, Reading, Readings};
 
@@ -42,6 +45,10 @@ pub struct Request<'a> {
 pub trait Watcher {
     /// Something the user should know of the devices that were chosen, or of the libraries that serve them.
     fn note(&mut self, note: &str);
+    /// What the author of the manifest should look at, before anything runs: see [`Job::warnings`] and [`Schedule::warnings`].
+    fn warnings(&mut self, warnings: &[Diagnostic]) {
+        let _ = warnings;
+    }
     /// The ranks are bound and about to run so many steps. `interrupt` stops them, and tells how far they are. A comparison
     /// calls it for the ranks of each side.
     fn begin(&mut self, steps: u64, interrupt: &Interrupt);
@@ -100,14 +107,39 @@ fn capturable(registry: &Registry, job: &Job<'_>, verified: &Verified) -> Result
     if captures && job.manifest.pipeline.cuda_graph.value { verified.check_capture() } else { Ok(()) }
 }
 
+/// Divides the steps among the feeds, and tells what the author should look at.
+pub(crate) fn schedule(
+    job: &Job<'_>,
+    folder: &Path,
+    watcher: &mut dyn Watcher,
+) -> Result<Schedule, Problems> {
+    let schedule = Schedule::of(job, folder)?;
+    watcher.warnings(&[&job.warnings[..], &schedule.warnings].concat());
+    Ok(schedule)
+}
+
+/// How many steps to run, and the buffer whose feed ends them early.
+///
+/// # Errors
+/// A feed's file that could not be looked at before, and could be read since: it changes meanwhile.
+pub(crate) fn steps<'s>(
+    schedule: &'s Schedule,
+    request: &Request<'_>,
+) -> Result<(u64, Option<&'s str>), RunError> {
+    let changed =
+        || RunError::Environment(format!("a feed's file changes: {}", schedule.unknown().unwrap_or("")));
+    schedule.steps(&request.manifest.pipeline, request.steps).ok_or_else(changed)
+}
+
 /// Gives every buffer its first contents, or its feed.
 pub(crate) fn fill(
     job: &Job<'_>,
     folder: &Path,
+    schedule: &Schedule,
     watcher: &dyn Watcher,
     group: &mut PlanGroup,
 ) -> Result<(), RunError> {
-    Contents { job, folder, stopped: &|| watcher.stopped() }.fill(group)
+    Contents { job, folder, schedule, stopped: &|| watcher.stopped() }.fill(group)
 }
 
 fn to_the_end(
@@ -123,6 +155,7 @@ fn to_the_end(
     let job = resolve(manifest, registry, chosen.indices.len() as u64, chosen.kind)?;
     let verified = proven(&job)?;
     capturable(registry, &job, &verified).map_err(|problems| with_contents(&job, problems))?;
+    let schedule = schedule(&job, request.folder, watcher)?;
     // A place that cannot be written costs no run.
     let outputs = Outputs::prepare(&job, request)?;
     let opened = chosen.open(registry)?;
@@ -136,21 +169,25 @@ fn to_the_end(
     for warning in libraries.iter().filter_map(|line| line.strip_prefix("warning: ")) {
         watcher.note(warning);
     }
-    fill(&job, request.folder, watcher, &mut group)?;
+    fill(&job, request.folder, &schedule, watcher, &mut group)?;
 
-    let steps = request.steps.unwrap_or(pipeline.steps.value);
+    let (steps, ended) = steps(&schedule, request)?;
     watcher.begin(steps, &group.interrupt_handle());
     let mut readings = Readings::new(&manifest.watches);
     let start = Instant::now();
     let mut done = 0;
-    while done < steps {
+    let mut stopped = None;
+    while done < steps && stopped.is_none() {
         // Between points that the host must see, steps are queued.
-        let count = watch::until_due(&manifest.watches, done, steps - done);
+        let count = stop::until_due(&job, done, watch::until_due(&manifest.watches, done, steps - done));
         group.execute_many(count)?;
         done += count;
         watch::read(&job, &mut group, done, false, &mut readings)?;
         watcher.readings(&readings);
+        stopped = stop::holds(&job, &mut group, done)?;
     }
+    let stopped = stopped
+        .or(ended.map(|buffer| Stopped { step: done, by: format!("the end of the feed of {buffer}") }));
     group.finish()?;
     let elapsed = start.elapsed();
     watch::read(&job, &mut group, done, true, &mut readings)?;
@@ -160,7 +197,8 @@ fn to_the_end(
         world: job.world.size(),
         devices: chosen.names(),
         libraries,
-        steps,
+        steps: done,
+        stopped,
         elapsed_s: elapsed.as_secs_f64(),
         step_us: StepTimes::of(group.step_times()),
         watched: readings,

@@ -157,8 +157,8 @@ fn inputs(job: &Job<'_>, folder: &Path) -> BTreeMap<PathBuf, Span> {
 /// The name of the file that a buffer is read from.
 fn input(buffer: &Buffer) -> Option<&Template> {
     match (&buffer.feed, buffer.init.as_ref().map(|init| &init.value)) {
-        (Some(feed), _) => Some(&feed.value.file),
-        (None, Some(Init::Npy { file, .. } | Init::Safetensors { file, .. })) => Some(file),
+        (Some(feed), _) => Some(&feed.value.file.name),
+        (None, Some(Init::Npy(file) | Init::Safetensors { file, .. })) => Some(&file.name),
         _ => None,
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::Readings;
+use super::{Readings, Stopped};
 
 /// How a run went: what `--json` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -20,6 +20,9 @@ pub struct Summary {
     pub libraries: Vec<String>,
     /// Steps run.
     pub steps: u64,
+    /// Why the run ended before all the steps that were asked for; `None` if it did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Stopped>,
     /// From the first step's start to the last task's end.
     pub elapsed_s: f64,
     /// How long steps took, on the first rank; the last 16384 of them.

@@ -108,16 +108,27 @@ pub(super) fn read(
         let Some(rank) = watched_rank(watch, &job.env(0)) else { continue }; // refused when it was resolved
         let mut values = Vec::new();
         for place in watched_buffers(&job.symbols, watch) {
-            let decl = &job.graphs[rank as usize].buffers()[place];
-            let bytes = group.read_bytes(rank, BufferId(place as u32))?;
-            let element = with_element!(decl.dtype, T => {
-                bytemuck::try_pod_read_unaligned::<T>(&bytes).map(squall_core::Element::to_exact)
-            });
-            values.push((decl.name.to_string(), element.unwrap_or(Exact::Float(f64::NAN))));
+            let name = job.manifest.buffers[place].name.value.clone();
+            values.push((name, element(job, group, rank, place)?));
         }
         readings.push(Reading { step: done, rank, value: shown(watch, &job.env(rank), &values) });
     }
     Ok(())
+}
+
+/// The one element of a rank's buffer.
+pub(super) fn element(
+    job: &Job<'_>,
+    group: &mut PlanGroup,
+    rank: u32,
+    place: usize,
+) -> Result<Exact, GroupError> {
+    let decl = &job.graphs[rank as usize].buffers()[place];
+    let bytes = group.read_bytes(rank, BufferId(place as u32))?;
+    let element = with_element!(decl.dtype, T => {
+        bytemuck::try_pod_read_unaligned::<T>(&bytes).map(squall_core::Element::to_exact)
+    });
+    Ok(element.unwrap_or(Exact::Float(f64::NAN)))
 }
 
 /// What the expression comes to. A value that is not finite, or a division by a zero of the data, is a result too: it is
@@ -137,7 +148,7 @@ fn shown(watch: &Watch, env: &RankEnv<'_>, elements: &[(String, Exact)]) -> Opti
 }
 
 /// An element as a value of the expression language: integers exact where they fit, which of `u64` not all do.
-fn value(element: Exact) -> Value {
+pub(super) fn value(element: Exact) -> Value {
     match element {
         Exact::Int(int) => i64::try_from(int).map_or(Value::Float(int as f64), Value::Int),
         Exact::Float(float) => Value::Float(float),

@@ -9,6 +9,7 @@
 //! | [`data`] | data files that are missing, wrong, or no files |
 //! | [`outputs`] | outputs: before the first step, whole or not at all, never over an input |
 //! | [`running`] | steps, feeds, watched values, the summary, the progress bar |
+//! | [`feeding`] | feeds, epochs, slices, conversions, stops |
 //! | [`comparing`] | `compare` |
 //! | [`signals`] | Ctrl-C and termination, at every time |
 //! | [`libraries`] | when the GPUs' libraries are opened, and what is said where they are missing or broken |
@@ -20,6 +21,7 @@
 
 mod comparing;
 mod data;
+mod feeding;
 mod harness;
 #[cfg(target_os = "linux")]
 mod libraries;

@@ -1,6 +1,7 @@
 //! `squall check`: parse, resolve and verify, without any device.
 
 use squall_core::Registry;
+use squall_runner::run::Schedule;
 
 use crate::args::CheckArgs;
 use crate::output;
@@ -13,7 +14,13 @@ pub(crate) fn check(registry: &Registry, args: &CheckArgs) -> u8 {
 fn check_or_status(registry: &Registry, args: &CheckArgs) -> Result<u8, u8> {
     let source = Source::load(&args.manifest)?;
     let (job, verified) = source.verified(registry, args.world.world)?;
-    if args.deny_warnings && !source.warnings.is_empty() {
+    let schedule = Schedule::of(&job, source.folder()).map_err(|problems| source.fail(&problems.into()))?;
+    let warnings = [&job.warnings[..], &schedule.warnings].concat();
+    source.show(&warnings);
+    if let Some(unknown) = schedule.unknown() {
+        output::note(&format!("how the feeds come out is not known: {unknown}"));
+    }
+    if args.deny_warnings && !(source.warnings.is_empty() && warnings.is_empty()) {
         return Err(output::fail(2, "there are warnings, and `--deny-warnings` is given"));
     }
     let (world, tasks) = (job.world.size(), job.graphs.iter().map(|graph| graph.len()).sum::<usize>());

@@ -18,6 +18,7 @@ pub(crate) fn compare(registry: &Registry, args: &CompareArgs) -> u8 {
         Ok(source) => source,
         Err(status) => return status,
     };
+    terminal.draw_over(&source);
     let mut tolerances = Tolerances::default();
     args.tolerance.iter().for_each(|(dtype, tolerance)| tolerances.set(*dtype, *tolerance));
     let run = run::Request {

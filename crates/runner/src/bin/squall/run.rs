@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use squall_core::{Interrupt, Registry};
+use squall_core::{Diagnostic, Interrupt, Registry};
 use squall_runner::render::count;
 use squall_runner::run::{self, Number, Readings, Request, Summary, Watcher};
 
@@ -18,6 +18,7 @@ pub(crate) fn run(registry: &Registry, args: &RunArgs) -> u8 {
         Ok(source) => source,
         Err(status) => return status,
     };
+    terminal.draw_over(&source);
     let request = Request {
         manifest: &source.manifest,
         folder: source.folder(),
@@ -48,6 +49,9 @@ fn in_words(summary: &Summary) -> String {
         summary.step_us.median,
         summary.step_us.p99
     );
+    if let Some(stopped) = &summary.stopped {
+        let _ = writeln!(text, "stopped after step {} by `{}`", stopped.step, stopped.by);
+    }
     for value in last_values(&summary.watched) {
         let _ = writeln!(text, "{value}");
     }
@@ -75,18 +79,29 @@ fn last_values(readings: &Readings) -> Vec<String> {
 pub(crate) struct Terminal {
     stop: Stop,
     progress: Option<Progress>,
+    /// The manifest's name and its text.
+    manifest: (String, String),
 }
 
 impl Terminal {
     /// From here on, signals stop the run.
     pub(crate) fn on_signals() -> Terminal {
-        Terminal { stop: Stop::on_signals(), progress: None }
+        Terminal { stop: Stop::on_signals(), progress: None, manifest: Default::default() }
+    }
+
+    /// The manifest that warnings are about.
+    pub(crate) fn draw_over(&mut self, source: &Source<'_>) {
+        self.manifest = (source.name(), source.text.clone());
     }
 }
 
 impl Watcher for Terminal {
     fn note(&mut self, note: &str) {
         output::note(note);
+    }
+
+    fn warnings(&mut self, warnings: &[Diagnostic]) {
+        output::diagnostics(&self.manifest.0, &self.manifest.1, warnings);
     }
 
     fn begin(&mut self, steps: u64, interrupt: &Interrupt) {

@@ -14,7 +14,7 @@ use crate::output;
 /// A manifest with its text.
 pub(crate) struct Source<'a> {
     args: &'a ManifestArgs,
-    text: String,
+    pub(crate) text: String,
     pub(crate) manifest: Manifest,
     pub(crate) warnings: Vec<Diagnostic>,
 }
@@ -38,6 +38,11 @@ impl<'a> Source<'a> {
             })?;
         }
         Ok(Source { args, text, manifest, warnings })
+    }
+
+    /// Prints diagnostics over the manifest.
+    pub(crate) fn show(&self, diagnostics: &[Diagnostic]) {
+        output::diagnostics(&self.name(), &self.text, diagnostics);
     }
 
     /// The manifest's name, as the user gave it.

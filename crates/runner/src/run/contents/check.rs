@@ -6,7 +6,7 @@ use super::{Fault, Made, Spot, mentions_index};
 use crate::codes;
 use crate::files::init::InitError;
 use crate::files::{init, random};
-use crate::manifest::model::Init;
+use crate::manifest::model::{FeedEnd, Init};
 use crate::manifest::place::Formula;
 use crate::resolve::{Job, RankEnv, WithIndex};
 
@@ -23,6 +23,21 @@ pub(crate) fn check(job: &Job<'_>) -> Vec<Diagnostic> {
         let mut env = None;
         for (place, used) in graph.uses().into_iter().enumerate() {
             let (declared, decl) = (&job.manifest.buffers[place], &graph.buffers()[place]);
+            if let Some(feed) = declared.feed.as_ref().filter(|_| used)
+                && let FeedEnd::Pad(Some(formula)) = &feed.value.end
+                && seen[place].is_none()
+            {
+                seen[place] = (!job.symbols.depends_on_rank(formula)).then_some(decl.len());
+                let env = env.get_or_insert_with(|| job.env(graph.rank()));
+                let at = Spot { rank: graph.rank(), decl, span: None, code: codes::FEED, tensor: None };
+                match pad(&at, env, Some(formula)) {
+                    Err(Fault::Refused(problem)) => {
+                        problems.push(env.take_problems().pop().unwrap_or(*problem))
+                    }
+                    _ => problems.extend(env.take_problems()),
+                }
+                continue;
+            }
             let Some(init) = declared.init.as_ref().filter(|_| used && decl.upload != Upload::Never) else {
                 continue;
             };
@@ -47,6 +62,13 @@ pub(crate) fn check(job: &Job<'_>) -> Vec<Diagnostic> {
     problems
 }
 
+/// The element that a feed is padded with: 0 unless it says otherwise.
+pub(super) fn pad(at: &Spot<'_>, env: &RankEnv<'_>, formula: Option<&Formula>) -> Made<Vec<u8>> {
+    let Some(formula) = formula else { return Ok(vec![0; at.decl.dtype.size() as usize]) };
+    let at = Spot { code: codes::FEED, span: None, tensor: None, ..*at };
+    init::fill(at.decl.dtype, 1, at.number(env, formula)?).map_err(|error| at.init(formula, error))
+}
+
 /// Whether contents differ between ranks that have as many elements.
 fn depends(job: &Job<'_>, init: &Init) -> bool {
     let depends = |formula: &Formula| job.symbols.depends_on_rank(formula);
@@ -54,7 +76,7 @@ fn depends(job: &Job<'_>, init: &Init) -> bool {
         Init::Fill(formula) => depends(formula),
         Init::Values(formulas) => formulas.iter().any(depends),
         Init::Uniform { low: a, high: b } | Init::Normal { mean: a, std: b } => depends(a) || depends(b),
-        Init::Iota | Init::Npy { .. } | Init::Safetensors { .. } => false,
+        Init::Iota | Init::Npy(_) | Init::Safetensors { .. } => false,
     }
 }
 
@@ -94,7 +116,7 @@ fn try_values(at: &Spot<'_>, env: &RankEnv<'_>, init: &Init) -> Made<()> {
             random::normal(dtype, 0, number(mean)?.as_f64(), number(std)?.as_f64(), &stream)
                 .map_err(|error| at.init(std, error))
         }
-        Init::Npy { .. } | Init::Safetensors { .. } => return Ok(()),
+        Init::Npy(_) | Init::Safetensors { .. } => return Ok(()),
     };
     made.map(drop)
 }
