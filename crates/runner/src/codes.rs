@@ -53,6 +53,10 @@ codes! {
     WATCH = "E0148", "A watched value cannot be read where it is to be read.";
     WORLD = "E0149", "The world or a communicator cannot be made.";
     LOOP = "E0150", "A loop has more rounds than a group may have.";
+    REQUIRE = "E0151", "A condition that the manifest requires does not hold.";
+    MESH = "E0152", "The axes of the mesh do not make the world.";
+    COMMUNICATOR_NOT_YET = "E0153", "A communicator is needed before it is made.";
+    UNROLLED = "E0154", "The loops come to more tasks, or to more ops in groups, than a rank may have.";
 
     DATA = "E0310", "A data file is missing, or is not what the buffer needs.";
     CONTENTS = "E0311", "A buffer cannot hold the values that it is to begin with.";

@@ -157,7 +157,7 @@ fn functions_know_the_rank_its_communicators_and_buffers() {
     assert_eq!(fault("len(n)"), (ErrorKind::Type, "n"));
     assert_eq!(fault("rank(column)"), (ErrorKind::UnknownName, "column"));
     assert_eq!(fault("share(n, 1)"), (ErrorKind::Arity, "share(n, 1)"));
-    assert_eq!(fault("column(m, 0)"), (ErrorKind::Unsupported, "column"));
+    assert_eq!(fault("column(m, 0)"), (ErrorKind::Type, "m"));
 }
 
 #[test]
@@ -195,11 +195,11 @@ fn mentions_are_listed_and_rank_dependence_is_seen() {
     expr.mentions(&mut |mention, range| found.push((mention, &text[range.clone()])));
     let expected = [
         (Mention::Name("a"), "a"),
-        (Mention::Communicator("row"), "row"),
+        (Mention::CommRank("row"), "row"),
         (Mention::Len("grads"), "grads"),
         (Mention::Place, "share(b)"),
         (Mention::Name("b"), "b"),
-        (Mention::Communicator("col"), "col"),
+        (Mention::CommRank("col"), "col"),
         (Mention::Name("m"), "m"),
         (Mention::Name("i"), "i"),
     ];

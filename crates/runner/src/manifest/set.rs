@@ -30,11 +30,11 @@ impl Manifest {
         };
         let formula = Formula { place: Place::of_value(written), ..formula };
         let before = std::mem::replace(&mut param.value, ParamValue::Formula(formula));
-        match cycles::check(&self.params, &self.communicators, &self.buffers).into_iter().next() {
+        match cycles::check(self).into_iter().next() {
             None => Ok(()),
             Some(cycle) => {
                 self.params[place].value = before;
-                Err(Box::new(error(codes::CYCLE, cycle.message, value.place.span(), "")))
+                Err(Box::new(error(cycle.code, cycle.message, value.place.span(), "")))
             }
         }
     }
