@@ -1,6 +1,6 @@
 //! Definitions that need each other in a circle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use squall_core::{Diagnostic, Label, Span};
 
@@ -55,10 +55,12 @@ pub(crate) fn check(manifest: &Manifest) -> Vec<Diagnostic> {
     let definitions: Vec<Definition<'_>> = formulas
         .iter()
         .map(|(name, span, formulas)| {
-            let mut needs = Vec::new();
+            let (mut needs, mut known) = (Vec::new(), BTreeSet::new());
             for formula in formulas {
                 formula.expr.mentions(&mut |mention, range| {
                     let needed = mention.name().and_then(|name| index.get(name));
+                    // What is needed twice makes one circle.
+                    let needed = needed.filter(|needed| known.insert(**needed));
                     needs.extend(needed.map(|needed| (*needed, formula.place.part(range))));
                 });
             }

@@ -103,7 +103,11 @@ fn tasks<'s>(
     }
     let mut tasks: Vec<Task> = Vec::with_capacity(items.len());
     for item in items {
-        let Some(fields) = reader.table(field.part(item), &levels::TASK) else { continue };
+        let DeValue::Table(table) = item.get_ref() else {
+            reader.wrong_type::<()>(field.part(item), "tasks, each a table");
+            continue;
+        };
+        let fields = reader.fields(table, item.span().into(), &levels::TASK);
         let Some(task) = task(reader, &fields, around) else { continue };
         if let Some(At { value: name, span: Some(span) }) = &task.name {
             let first = tasks.iter().filter_map(|task| task.name.as_ref()).find(|first| first.value == *name);

@@ -73,8 +73,8 @@ fn mesh<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<Mesh> {
         let message = "`mesh` has no axes".to_owned();
         return reader.bad_value(field, message, "leave the key out".to_owned());
     }
-    let axes: Option<Vec<Axis>> = items.iter().map(|item| axis(reader, field.part(item), FORM)).collect();
-    Some(Mesh { span: field.span(), axes: axes? })
+    let axes: Vec<Option<Axis>> = items.iter().map(|item| axis(reader, field.part(item), FORM)).collect();
+    Some(Mesh { span: field.span(), axes: axes.into_iter().collect::<Option<_>>()? })
 }
 
 fn axis<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>, form: &str) -> Option<Axis> {

@@ -100,7 +100,7 @@ fn check(symbols: &Symbols<'_>, world: &World, requirement: &Requirement) -> Che
     if symbols.depends_on_rank(condition) {
         let _ = write!(message, " on rank {rank}");
         if failing > 1 {
-            let _ = write!(message, " and {} more", count(failing - 1, "rank"));
+            let _ = write!(message, " and {}", count(failing - 1, "more rank"));
         }
         label = label.on_rank(rank);
     }
