@@ -409,7 +409,7 @@ impl<'s> Parser<'s> {
     fn ident(&mut self, wanted: &str) -> Parsed<Ident> {
         let range = self.here();
         match self.peek() {
-            Some(Token::Word(name)) if !KEYWORDS.contains(&name) => {
+            Some(Token::Word(name)) if !KEYWORDS.contains(&name) && !name.contains('.') => {
                 self.at += 1;
                 Ok(Ident { name: name.into(), range })
             }
