@@ -157,6 +157,53 @@ fn a_mesh_is_row_major_and_its_axes_are_communicators() {
     }
 }
 
+/// The longest rows of definitions that are taken are worked out on a small stack.
+#[test]
+fn definitions_that_need_each_other_end_before_the_stack_does() {
+    let check = |forms: [&str; 2], levels: usize| {
+        let links = 510 / levels;
+        let link = |n: usize| {
+            let [before, behind] = forms;
+            format!("p{n} = \"{before}p{}{behind}\"\n", n + 1)
+        };
+        let links: String = (0..links).map(link).collect();
+        let last = 510 / levels;
+        let text =
+            format!("{HEAD}[params]\n{links}p{last} = 1\n[[task]]\ngroup = []\nwhen = \"p0 == len(u)\"\n");
+        let (manifest, _) = parse(&text).unwrap_or_else(|errors| panic!("{errors:?}"));
+        assert!(resolve(&manifest, registry(), 1, "host").is_ok(), "{forms:?}");
+    };
+    let all = move || {
+        let forms = [
+            ("0 + ", "", 2),
+            ("max([", "])", 3),
+            ("-(-", ")", 3),
+            ("[", "][0]", 3),
+            ("0 if false else ", "", 2),
+            ("column([[", "]], 0)[0]", 5),
+        ];
+        for (before, behind, levels) in forms {
+            check([before, behind], levels);
+        }
+    };
+    std::thread::Builder::new().stack_size(1 << 20).spawn(all).unwrap().join().unwrap();
+}
+
+/// A rank has the tasks of the loops that it has rounds of.
+#[test]
+fn bounds_may_differ_between_ranks() {
+    let [scale, _] = row_tasks("m", ["", ""]);
+    let text = format!(
+        "{HEAD}[[task]]\nname = \"mine\"\nfor = \"m in rank..2 * rank\"\ndo = [{{ name = \"a\", {scale} }}]\n"
+    );
+    for (rank, graph) in graphs(&text, 4).iter().enumerate() {
+        let names: Vec<&str> =
+            graph.tasks(Phase::Step).iter().map(|node| node.origin.name.as_str()).collect();
+        let expected: Vec<String> = (rank..2 * rank).map(|m| format!("mine[{m}].a")).collect();
+        assert_eq!(names, expected);
+    }
+}
+
 /// One step of the heat equation on ranks in a grid, whose edges are exchanged; then the same on one grid.
 #[test]
 fn heat_on_a_mesh_is_heat_on_one_grid() {

@@ -157,6 +157,16 @@ mod tests {
     }
 
     #[test]
+    fn a_param_of_the_mesh_cannot_hang_on_it() {
+        let text =
+            "manifest = 1\n[params]\nn = 2\n[world]\nmesh = [{ dp = \"world / n\" }, { tp = \"n\" }]\n";
+        let mut manifest = crate::manifest::parse(text).unwrap().0;
+        assert_eq!(manifest.set("n=tp.size").unwrap_err().code.0, "E0111");
+        assert_eq!(manifest.set("n=row.size").unwrap_err().code.0, "E0121");
+        manifest.set("n=4").unwrap();
+    }
+
+    #[test]
     fn a_refused_setting_changes_nothing() {
         let mut manifest = manifest();
         manifest.set("n=m + 1").unwrap_err();
