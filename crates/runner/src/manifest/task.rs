@@ -44,6 +44,13 @@ fn task<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>, around: Around<'_>
         Some(field) => Some(repeat(reader, field, around.variables)?),
         None => None,
     };
+    if let (Some(At { value: name, span: Some(span) }), Some(_)) = (&name, &repeat)
+        && ["setup", "task", "finish", "do"].contains(&name.as_str())
+    {
+        let message = format!("`{name}` cannot be the name of a task with `for`");
+        let label = format!("`{name}[0]` is a task without a name");
+        reader.error(codes::BAD_NAME, message, *span, label);
+    }
     let variables = known(around.variables, repeat.as_ref());
     let around = Around { variables: &variables, ..around };
     let when = fields.get("when").and_then(|field| reader.condition(field, around.scope()));

@@ -2,7 +2,7 @@
 
 mod read;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ struct Template<'m> {
     /// What all its rounds have in common.
     origin: Origin,
     /// What was made of it, by the values of the loops' variables.
-    instances: HashMap<Box<[i64]>, Instance>,
+    instances: BTreeMap<Box<[i64]>, Instance>,
     /// How often it could not be made. The first few tell what is wrong.
     failed: u32,
     /// The rank where that was last.
@@ -177,7 +177,7 @@ impl<'m> Template<'m> {
         unrolling.path.push_str(&self.segment);
         match self.repeat {
             None => self.round(unrolling),
-            Some(_) if self.is_given_up(unrolling) => self.leave_out(unrolling),
+            Some(_) if self.is_given_up(unrolling.rank.rank()) => self.leave_out(unrolling),
             Some(repeat) => {
                 let width = if let Made::Do(tasks) = &self.body { tasks.len() } else { 1 };
                 match unrolling.values(repeat, width) {
@@ -207,7 +207,7 @@ impl<'m> Template<'m> {
 
     /// One round, or all there is of a task without a loop.
     fn round(&mut self, unrolling: &mut Unrolling<'_, '_, 'm>) {
-        if self.is_given_up(unrolling) {
+        if self.is_given_up(unrolling.rank.rank()) {
             self.leave_out(unrolling);
             return;
         }
@@ -228,10 +228,13 @@ impl<'m> Template<'m> {
     fn task(&mut self, unrolling: &mut Unrolling<'_, '_, 'm>) {
         let Template { phase, body, depends, origin, instances, .. } = self;
         let key: Vec<i64> = unrolling.variables.iter().map(|(_, value)| *value).collect();
-        if !instances.contains_key(key.as_slice()) {
-            instances.insert(key.clone().into(), Instance::new(&unrolling.path, origin, body));
-        }
-        let Some(instance) = instances.get_mut(key.as_slice()) else { return };
+        let instance = match instances.get_mut(key.as_slice()) {
+            Some(instance) => instance,
+            None => {
+                let instance = Instance::new(&unrolling.path, origin, body);
+                instances.entry(key.into()).or_insert(instance)
+            }
+        };
         if !*depends
             && let Some((node, buffers)) = &instance.last
             && unrolling.builder.share(*phase, node, buffers)
@@ -249,10 +252,14 @@ impl<'m> Template<'m> {
         }
     }
 
-    /// What failed on a few ranks is told; more of the same would only cost time.
-    fn is_given_up(&self, unrolling: &Unrolling<'_, '_, '_>) -> bool {
+    /// What failed on a few ranks is told; more of the same would only cost time. A loop is left out as a whole on the
+    /// ranks behind the one that told of what is in it.
+    fn is_given_up(&self, rank: u32) -> bool {
         const TOLD: u32 = 4;
-        self.failed >= TOLD || self.failed > 0 && !self.depends && self.failed_on != unrolling.rank.rank()
+        let told = |task: &Template<'_>| task.failed_on != rank && task.is_given_up(rank);
+        self.failed >= TOLD
+            || self.failed > 0 && !self.depends && self.failed_on != rank
+            || matches!(&self.body, Made::Do(tasks) if tasks.iter().any(told))
     }
 
     fn fail(&mut self, unrolling: &mut Unrolling<'_, '_, 'm>) {

@@ -108,7 +108,8 @@ fn check(symbols: &Symbols<'_>, world: &World, requirement: &Requirement) -> Che
     if !values.is_empty() {
         let _ = write!(message, ": {}", values.join(", "));
     }
-    Checked::Fails(vec![Diagnostic::error(codes::REQUIRE, message, label)])
+    let help = "`--set` changes a param, and `--devices` the world";
+    Checked::Fails(vec![Diagnostic::error(codes::REQUIRE, message, label).with_help(help)])
 }
 
 /// What stands for each name of a condition on a rank: `n is 100`.

@@ -1,6 +1,6 @@
 //! From the tasks of a manifest to templates: what needs no rank is read and checked once.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use squall_core::graph::{Origin, Phase};
 use squall_core::{CommId, Diagnostic, KernelDef, Label, Registry, Task as _, World};
@@ -63,7 +63,7 @@ impl<'s, 'm> Reader<'_, 's, 'm> {
             body,
             depends,
             origin,
-            instances: HashMap::new(),
+            instances: BTreeMap::new(),
             failed: 0,
             failed_on: 0,
         }
