@@ -21,6 +21,7 @@ mod disturbed;
 mod examples;
 mod field_cases;
 mod gpu_run;
+mod language;
 mod libraries;
 mod observed;
 mod pipelines;

@@ -1,4 +1,4 @@
-//! `squall check` as a whole process, on 10,000 ranks × 100 collectives, and the digits example as a whole process.
+//! `squall check` as a whole process, on 10,000 ranks × 100 collectives and on a loop over 1,000 bodies, and the digits example as a whole process.
 //!
 //! `cargo bench -p squall-runner --bench check`
 #![allow(
@@ -32,6 +32,14 @@ args = { buffer = "x", root = "world - 1" }"#;
 const RING: &str = r#"op = "send_recv"
 args = { send = "x[1]", to = "(rank + 1) % world", recv = "x[0]", from = "(rank - 1) % world" }"#;
 
+const BODIES: &str = r#"[[task]]
+for = "m in 1000"
+do = [
+  { kernel = "scale", args = { data = "x[m % 2]", factor = "m" }, grid = { threads = 1024, block = 256 } },
+  { op = "all_reduce", args = { buffer = "x[m % 2]", reduce = "sum" } },
+]
+"#;
+
 /// The median of several runs in `folder`, after one that warms caches.
 fn median(arguments: &[&str], folder: &Path) -> Duration {
     let run = || {
@@ -56,6 +64,9 @@ fn main() {
         let time = median(&["check", "m.toml", "--world", "10000"], folder.path());
         println!("| `check`, 10,000 ranks × {TASKS} {what} | {:.2} |", time.as_secs_f64());
     }
+    std::fs::write(folder.path().join("m.toml"), HEAD.to_string() + BODIES).unwrap();
+    let time = median(&["check", "m.toml", "--world", "4"], folder.path());
+    println!("| `check`, 4 ranks, a `for` over 1,000 bodies of two tasks | {:.3} |", time.as_secs_f64());
     let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits");
     let copy = folder.path().join("digits");
     std::fs::create_dir_all(copy.join("data")).unwrap();

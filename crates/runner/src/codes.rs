@@ -53,6 +53,10 @@ codes! {
     WATCH = "E0148", "A watched value cannot be read where it is to be read.";
     WORLD = "E0149", "The world or a communicator cannot be made.";
     LOOP = "E0150", "A loop has more rounds than a group may have.";
+    REQUIRE = "E0151", "A condition that the manifest requires does not hold.";
+    MESH = "E0152", "The axes of the mesh do not make the world.";
+    COMMUNICATOR_NOT_YET = "E0153", "A communicator is needed before it is made.";
+    UNROLLED = "E0154", "The loops come to more tasks, or to more ops in groups, than a rank may have.";
     STOP = "E0157", "A condition to stop on cannot be judged, or ranks could judge it differently.";
     EPOCHS = "E0158", "The number of steps cannot be told from the feeds.";
     FEED = "E0159", "A feed cannot fill a batch.";

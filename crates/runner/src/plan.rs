@@ -31,10 +31,28 @@ pub fn describe(job: &Job<'_>, verified: &Verified, only: Option<u32>) -> String
         steps,
         verified.plan_hash()
     );
+    communicators(&mut text, &job.world);
     for (ranks, of_rank) in classes(job, only) {
         let _ = write!(text, "\n{}\n{of_rank}", numbers(&ranks));
     }
     text
+}
+
+/// The parts of the world, but for the world itself: `tp: 2 parts of 4 ranks`.
+fn communicators(text: &mut String, world: &World) {
+    for comm in world.comms().filter(|comm| *comm != CommId::WORLD) {
+        let parts = world.parts(comm);
+        let sizes = || parts.iter().map(|part| part.len());
+        let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
+        let size =
+            if least == most { count(most as u64, "rank") } else { format!("{least} to {most} ranks") };
+        let _ = writeln!(
+            text,
+            "  communicator {}: {} of {size}",
+            world.name(comm),
+            count(parts.len() as u64, "part")
+        );
+    }
 }
 
 /// What is to be said of ranks, each text with all of its ranks; in the order of their first ranks.

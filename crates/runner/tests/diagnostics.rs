@@ -47,7 +47,39 @@ fn fixtures() -> Vec<(String, Vec<u8>)> {
 fn generated() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let many: String = (0..150).map(|n| format!("key{n} = 1\n")).collect();
     let unused: String = (0..150).map(|n| format!("p{n} = 1\n")).collect();
+    let param = |value: String| format!("manifest = 1\n[params]\nn = {value}\n").into_bytes();
+    let quoted = |text: String| param(format!("\"{text}\""));
+    let chain: String = (0..20_000).map(|n| format!("p{n} = \"p{} + 1\"\n", n + 1)).collect();
+    let lists = |n| format!("p{n} = [[[[\"p{}\"]]]]\n", n + 1);
+    let chain_of_lists: String = (0..5000).map(lists).collect();
+    let bodies = format!("{}{{}}{}", "{ do = [".repeat(500), "] }".repeat(500));
     vec![
+        ("10,000 characters", quoted(format!("1{}", " + 1".repeat(2500))), codes::EXPR_LIMIT.0),
+        (
+            "1,000 parentheses",
+            quoted(format!("{}1{}", "(".repeat(1000), ")".repeat(1000))),
+            codes::EXPR_LIMIT.0,
+        ),
+        ("1,000 signs", quoted(format!("{}1", "-".repeat(1000))), codes::EXPR_LIMIT.0),
+        ("1,000 lists", quoted(format!("{}{}", "[".repeat(1000), "]".repeat(1000))), codes::EXPR_LIMIT.0),
+        ("1,000 indices", quoted(format!("n{}", "[0]".repeat(1000))), codes::EXPR_LIMIT.0),
+        ("1,000 arrays", param(format!("{}{}", "[".repeat(1000), "]".repeat(1000))), codes::TOML_SYNTAX.0),
+        (
+            "1,000 tables",
+            format!("manifest = 1\n[{}a]\n", "a.".repeat(1000)).into_bytes(),
+            codes::TOML_SYNTAX.0,
+        ),
+        ("500 bodies", format!("manifest = 1\ntask = [{bodies}]\n").into_bytes(), codes::TOML_SYNTAX.0),
+        (
+            "20,000 params in a row",
+            format!("manifest = 1\n[params]\n{chain}p20000 = 1\n").into_bytes(),
+            codes::EXPR_LIMIT.0,
+        ),
+        (
+            "5,000 lists in a row",
+            format!("manifest = 1\n[params]\n{chain_of_lists}p5000 = 1\n").into_bytes(),
+            codes::EXPR_LIMIT.0,
+        ),
         ("latin-1", b"manifest = 1 # caf\xe9\n".to_vec(), codes::NOT_UTF8.0),
         ("UTF-16", b"\xff\xfem\0a\0n\0".to_vec(), codes::NOT_UTF8.0),
         ("nested arrays, 10 MiB", "[".repeat(10 << 20).into_bytes(), codes::TOO_LARGE.0),

@@ -12,11 +12,14 @@ use std::path::Path;
 use squall_core::element::Exact;
 use squall_core::{DType, Phase, Registry, verify};
 use squall_runner::compare::{Agreement, Comparison, Deviation, Difference, Tolerances};
+use squall_runner::expr;
+use squall_runner::expr::functions::Function;
 use squall_runner::manifest::{keys, parse};
 use squall_runner::resolve::resolve;
 use squall_runner::run::{Reading, Readings, StepTimes, Stopped, Summary, devices};
 
 const REFERENCE: &str = include_str!("../../../docs/manifest.md");
+const GRAMMAR: &str = include_str!("../../../docs/grammar.md");
 const JSON: &str = include_str!("../../../docs/json.md");
 const README: &str = include_str!("../../../README.md");
 
@@ -96,6 +99,66 @@ fn every_key_is_told_of_in_its_tables_section() {
             false => later.split(|c| !is_word(c)).any(|word| word == key.name),
         };
         assert!(told, "docs/manifest.md does not tell of `{}` in {}", key.name, key.table);
+    }
+}
+
+/// The lines of the blocks of this kind in the page on the grammar.
+fn examples(kind: &str) -> Vec<&'static str> {
+    let fence = format!("```{kind}\n");
+    let blocks = GRAMMAR.split(&fence).skip(1);
+    let lines = blocks.flat_map(|rest| rest.split("```").next().unwrap().lines());
+    lines.collect()
+}
+
+/// Whether the parser takes a string of this kind.
+fn is_read(kind: &str, text: &str) -> bool {
+    let manifest = |rest: String| parse(&format!("manifest = 1\n{rest}\n")).is_ok();
+    match kind {
+        "expr" => expr::parse(text).is_ok(),
+        "range" => expr::parse_buffer(text).is_ok(),
+        "loop" => expr::parse_loop(text).is_ok(),
+        "devices" => manifest(format!("world.devices = '{text}'")),
+        "duration" => manifest(format!("pipeline.step_timeout = '{text}'")),
+        _ => manifest(format!("buffer.x = {{ dtype = 'f32', shape = [], save = '{text}' }}")),
+    }
+}
+
+#[test]
+fn the_examples_of_the_grammar_are_read_or_refused_as_it_says() {
+    for kind in ["expr", "range", "loop", "devices", "duration", "file"] {
+        let (right, wrong) = (examples(kind), examples(&format!("not-{kind}")));
+        assert!(!right.is_empty() && !wrong.is_empty(), "no examples of {kind}");
+        right.into_iter().for_each(|text| assert!(is_read(kind, text), "{kind}: `{text}` is refused"));
+        wrong.into_iter().for_each(|text| assert!(!is_read(kind, text), "{kind}: `{text}` is read"));
+    }
+}
+
+/// The texts in quotes of a rule of the grammar.
+fn terminals(rule: &str) -> Vec<&'static str> {
+    let (_, rest) = GRAMMAR.split_once(&format!("\n{rule} ")).unwrap_or_else(|| panic!("no rule for {rule}"));
+    let rule = rest.split(" ;").next().unwrap();
+    rule.split('"').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn the_words_of_the_grammar_are_those_of_the_parser() {
+    let functions = Function::ALL.iter().map(|function| function.name()).chain(["rank", "size"]);
+    assert_eq!(terminals("function  "), functions.collect::<Vec<_>>());
+    let reads = |text: String| expr::parse(&text).is_ok();
+    for rule in ["sum       ", "product   ", "comparison"] {
+        let operators = terminals(rule);
+        assert!(!operators.is_empty() && operators.iter().all(|operator| reads(format!("1 {operator} 2"))));
+    }
+    assert!(terminals("integer").iter().all(|suffix| reads(format!("1{suffix}"))));
+    // Each reserved word is one for the parser of manifests, and stands on both pages.
+    let reserved = GRAMMAR.split_once("\nReserved: ").unwrap().1.split("\n\n").next().unwrap();
+    let reserved: Vec<&str> = reserved.split('`').skip(1).step_by(2).collect();
+    let (_, told) = section("Names").split_once("Reserved: ").unwrap();
+    let told: BTreeSet<&str> = told.split('`').skip(1).step_by(2).collect();
+    assert_eq!(told, reserved.iter().copied().collect());
+    for word in reserved {
+        let errors = parse(&format!("manifest = 1\n[params]\n{word} = 1\n")).unwrap_err();
+        assert_eq!(errors[0].code.0, "E0109", "{word}");
     }
 }
 

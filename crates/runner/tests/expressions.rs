@@ -25,7 +25,11 @@ impl Env for Rank {
     }
 
     fn communicator(&self, name: &str) -> Lookup<Member> {
-        if name == "row" { Lookup::Found(Member { rank: 0, size: 2 }) } else { Lookup::Unknown }
+        match name {
+            "row" => Lookup::Found(Member { rank: 0, size: 2 }),
+            "late" => Lookup::NotYet,
+            _ => Lookup::Unknown,
+        }
     }
 
     fn buffer_len(&self, name: &str) -> Lookup<i64> {
@@ -155,9 +159,50 @@ fn functions_know_the_rank_its_communicators_and_buffers() {
     assert_eq!(fault("share(n, 4, world)"), (ErrorKind::OutOfRange, "share(n, 4, world)"));
     assert_eq!(fault("1 + share(-1)"), (ErrorKind::OutOfRange, "share(-1)"));
     assert_eq!(fault("len(n)"), (ErrorKind::Type, "n"));
-    assert_eq!(fault("rank(column)"), (ErrorKind::UnknownName, "column"));
+    assert_eq!(fault("rank(diagonal)"), (ErrorKind::UnknownName, "diagonal"));
     assert_eq!(fault("share(n, 1)"), (ErrorKind::Arity, "share(n, 1)"));
-    assert_eq!(fault("column(m, 0)"), (ErrorKind::Unsupported, "column"));
+}
+
+#[test]
+fn a_communicators_rank_and_size_are_names_with_a_dot() {
+    assert_eq!(value("10 * row.rank + row.size"), "2");
+    assert_eq!(value("row.size if row.rank == 0 else 1"), "2");
+    assert_eq!(fault("1 + col.size"), (ErrorKind::UnknownName, "col"));
+    assert_eq!(fault("late.size"), (ErrorKind::NotYet, "late"));
+    assert_eq!(fault("row.length"), (ErrorKind::Syntax, "length"));
+    assert_eq!(fault("row .rank"), (ErrorKind::Syntax, "."));
+    assert_eq!(fault("row. rank"), (ErrorKind::Syntax, "."));
+    assert_eq!(fault("row.rank.size"), (ErrorKind::Syntax, "."));
+    assert_eq!(fault("m[0].rank"), (ErrorKind::Syntax, "."));
+    assert_eq!(fault("np.sum(m)"), (ErrorKind::UnknownName, "np.sum"));
+    assert_eq!(parse_loop("m in row.rank..row.size").unwrap().start.map(|start| start.range), Some(5..13));
+    assert_eq!(parse_loop("m in n..k").unwrap().start.map(|start| start.range), Some(5..6));
+    assert_eq!(parse_loop("a.b in 4").unwrap_err().range, 0..3);
+    assert_eq!(parse_buffer("u.size").unwrap_err().range, 0..6);
+}
+
+#[test]
+fn columns_and_rows_change_places() {
+    assert_eq!(value("column(m, 0)"), "[3, 2]");
+    assert_eq!(value("column(m, rank)"), "[5, 0]");
+    assert_eq!(value("sum(column(m, 1)[:1])"), "5");
+    assert_eq!(value("column([[1, [2, 3]]], 1)"), "[[2, 3]]");
+    assert_eq!(value("column([], 7)"), "[]");
+    assert_eq!(value("transpose(m)"), "[[3, 2], [5, 0]]");
+    assert_eq!(value("transpose(transpose([[1, 2, 3]]))"), "[[1, 2, 3]]");
+    assert_eq!(value("transpose([[1], [2.5], [true]])"), "[[1, 2.5, true]]");
+    assert_eq!(value("transpose([])"), "[]");
+    assert_eq!(value("transpose([[], []])"), "[]");
+    assert_eq!(value("transpose(m)[rank] [0] - column(m, 1)[0]"), "0");
+    assert_eq!(fault("column(m, 2)"), (ErrorKind::OutOfRange, "2"));
+    assert_eq!(fault("column(m, -1)"), (ErrorKind::OutOfRange, "-1"));
+    assert_eq!(fault("column(m, k)"), (ErrorKind::Type, "k"));
+    assert_eq!(fault("column(m[0], 0)"), (ErrorKind::Type, "m[0]"));
+    assert_eq!(fault("column(m)"), (ErrorKind::Arity, "column(m)"));
+    assert_eq!(fault("1 + transpose([[1], [2, 3]])"), (ErrorKind::Type, "[[1], [2, 3]]"));
+    assert_eq!(fault("transpose([[1, 2], [3]])"), (ErrorKind::Type, "[[1, 2], [3]]"));
+    assert_eq!(fault("transpose([1])"), (ErrorKind::Type, "[1]"));
+    assert_eq!(fault("transpose(n)"), (ErrorKind::Type, "n"));
 }
 
 #[test]
@@ -189,23 +234,23 @@ fn a_value_of_another_type_is_refused_where_one_type_is_needed() {
 
 #[test]
 fn mentions_are_listed_and_rank_dependence_is_seen() {
-    let text = "a + rank(row) * len(grads) if share(b) > size(col) else m[i]";
+    let text = "a + row.rank * len(grads) if share(b) > size(col) else m[i]";
     let mut found = Vec::new();
     let expr = parse(text).unwrap();
     expr.mentions(&mut |mention, range| found.push((mention, &text[range.clone()])));
     let expected = [
         (Mention::Name("a"), "a"),
-        (Mention::Communicator("row"), "row"),
+        (Mention::CommRank("row"), "row"),
         (Mention::Len("grads"), "grads"),
         (Mention::Place, "share(b)"),
         (Mention::Name("b"), "b"),
-        (Mention::Communicator("col"), "col"),
+        (Mention::CommSize("col"), "col"),
         (Mention::Name("m"), "m"),
         (Mention::Name("i"), "i"),
     ];
     assert_eq!(found, expected);
     let depends = |text: &str| parse(text).unwrap().depends_on_rank();
-    assert!(["rank", "offset(n)", "rank(row)", "size(row)", "1 if true else rank"].into_iter().all(depends));
+    assert!(["rank", "offset(n)", "rank(row)", "row.size", "1 if true else rank"].into_iter().all(depends));
     assert!(!["world", "share(n, 0, world)", "len(u)", "1"].into_iter().any(depends));
     assert!(parse("[1, 2][0] + 3").unwrap().is_constant());
     assert!(!parse("share(1)").unwrap().is_constant());
@@ -331,7 +376,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused_in_its_bounds(text in r#"([a-z0-9_.,:()\[\]+*/%<>=!&|? -]|share|rank|not |if |else |in |é|"){0,40}"#) {
+    fn any_text_is_read_or_refused_in_its_bounds(text in r#"([a-z0-9_.,:()\[\]+*/%<>=!&|? -]|share|rank|dp\.size|column|transpose|not |if |else |in |é|"){0,40}"#) {
         let refused = |error: ExprError| text.get(error.range).is_some();
         if let Err(error) = eval(&text) {
             prop_assert!(refused(error));

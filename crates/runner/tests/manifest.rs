@@ -113,7 +113,7 @@ fn buffers_are_read() {
 #[test]
 fn tasks_are_read_in_file_order() {
     let manifest = read(VALID);
-    assert_eq!((manifest.setup.len(), manifest.tasks.len(), manifest.finish.len()), (1, 5, 1));
+    assert_eq!((manifest.setup.len(), manifest.tasks.len(), manifest.finish.len()), (1, 6, 1));
     assert_eq!(at(manifest.tasks[1].span), "[[task]]");
     let Body::Op(sum) = &manifest.tasks[0].body else { panic!("an op") };
     assert_eq!((sum.op.value.as_str(), sum.library.as_ref().unwrap().value.as_str()), ("all_reduce", "p2p"));
@@ -150,6 +150,42 @@ fn groups_have_entries_with_loops() {
 }
 
 #[test]
+fn loops_hold_tasks_and_loops() {
+    let manifest = read(VALID);
+    let micro = &manifest.tasks[5];
+    let repeat = micro.repeat.as_ref().unwrap();
+    assert_eq!(
+        (at(repeat.variable.span), at(repeat.end.place.part(&repeat.end.expr.range))),
+        ("m", "dp.size")
+    );
+    assert_eq!(at(micro.when.as_ref().unwrap().place.span()), "\"m != dp.rank\"");
+    let Body::Do(tasks) = &micro.body else { panic!("a body") };
+    let fill = tasks[0].name.as_ref().unwrap();
+    assert_eq!((fill.value.as_str(), at(fill.span)), ("fill", "\"fill\""));
+    let Body::Kernel(call) = &tasks[0].body else { panic!("a kernel") };
+    assert_eq!(at(call.grid.threads.span), "\"m * n\"");
+    assert!(at(tasks[1].span).starts_with("{ for = \"k in m\", do = [") && tasks[1].repeat.is_some());
+    let Body::Do(inner) = &tasks[1].body else { panic!("a body") };
+    assert!(matches!(&inner[0].body, Body::Group(group) if group.entries[0].repeat.is_some()));
+    assert!(manifest.finish[0].repeat.is_some() && matches!(manifest.finish[0].body, Body::Op(_)));
+    assert!(manifest.names.get("micro").is_some() && manifest.names.get("fill").is_none());
+}
+
+#[test]
+fn the_mesh_and_what_is_required_are_read() {
+    let world = read(VALID).world;
+    let texts: Vec<_> =
+        world.require.iter().map(|r| (r.text.as_str(), at(r.condition.place.span()))).collect();
+    assert_eq!(texts[0], ("n % world == 0", "\"n % world == 0\""));
+    assert_eq!((texts.len(), texts[1].1), (2, "true"));
+    let mesh = world.mesh.unwrap();
+    let axes: Vec<_> =
+        mesh.axes.iter().map(|axis| (at(axis.name.span), at(axis.size.place.span()))).collect();
+    assert_eq!(axes, [("dp", "\"world / share(2, 0, 2)\""), ("tp", "1")]);
+    assert!(read("manifest = 1\n").world.mesh.is_none());
+}
+
+#[test]
 fn watches_and_names_are_read() {
     let manifest = read(VALID);
     let loss = &manifest.watches[0];
@@ -157,7 +193,7 @@ fn watches_and_names_are_read() {
     assert!(loss.rank.is_some());
     let kind = |name| manifest.names.get(name).map(|declared| declared.kind);
     assert_eq!(kind("n"), Some(NameKind::Param));
-    assert_eq!(kind("row"), Some(NameKind::Communicator));
+    assert_eq!((kind("row"), kind("dp")), (Some(NameKind::Communicator), Some(NameKind::Communicator)));
     assert_eq!(kind("grads"), Some(NameKind::Buffer));
     assert_eq!(kind("same-start"), Some(NameKind::Task));
     assert_eq!(kind("peer"), None);

@@ -44,9 +44,9 @@ pub enum Kind {
     Slice(Box<Slice>),
     /// `share(n)`, `min(a, b)`; the number of arguments is one that the function takes.
     Call(Function, Vec<Expr>),
-    /// `rank(comm)`: this rank's place in a communicator.
+    /// `comm.rank`, `rank(comm)`: this rank's place in a communicator.
     CommRank(Ident),
-    /// `size(comm)`: the size of this rank's part of a communicator.
+    /// `comm.size`, `size(comm)`: the size of this rank's part of a communicator.
     CommSize(Ident),
     /// `len(name)`: the elements of a buffer, or of a list.
     Len(Ident),
@@ -183,8 +183,10 @@ pub struct LoopText {
 pub enum Mention<'e> {
     /// A name, `rank`, `world` and `i` among them.
     Name(&'e str),
-    /// A communicator, in `rank(…)` or `size(…)`.
-    Communicator(&'e str),
+    /// A communicator, in `comm.rank` or `rank(comm)`.
+    CommRank(&'e str),
+    /// A communicator, in `comm.size` or `size(comm)`.
+    CommSize(&'e str),
     /// A buffer or a list, in `len(…)`.
     Len(&'e str),
     /// `rank` and `world` by way of `share(n)` or `offset(n)`.
@@ -195,7 +197,9 @@ impl<'e> Mention<'e> {
     /// The name, unless it is the place of the rank in the world.
     pub fn name(self) -> Option<&'e str> {
         match self {
-            Mention::Name(name) | Mention::Communicator(name) | Mention::Len(name) => Some(name),
+            Mention::Name(name) | Mention::CommRank(name) | Mention::CommSize(name) | Mention::Len(name) => {
+                Some(name)
+            }
             Mention::Place => None,
         }
     }
@@ -239,11 +243,31 @@ impl Expr {
                 }
                 args.iter().for_each(|arg| arg.mentions(visit));
             }
-            Kind::CommRank(comm) | Kind::CommSize(comm) => {
-                visit(Mention::Communicator(&comm.name), &comm.range)
-            }
+            Kind::CommRank(comm) => visit(Mention::CommRank(&comm.name), &comm.range),
+            Kind::CommSize(comm) => visit(Mention::CommSize(&comm.name), &comm.range),
             Kind::Len(name) => visit(Mention::Len(&name.name), &name.range),
         }
+    }
+
+    /// How many levels of parts it has, itself among them.
+    pub fn levels(&self) -> usize {
+        let most = |parts: &mut dyn Iterator<Item = &Expr>| parts.map(Expr::levels).max().unwrap_or(0);
+        let below = match &self.kind {
+            Kind::Literal(_) | Kind::Name(_) | Kind::CommRank(_) | Kind::CommSize(_) | Kind::Len(_) => 0,
+            Kind::Negate(inner) | Kind::Not(inner) => inner.levels(),
+            Kind::List(items) | Kind::All(items) | Kind::Any(items) | Kind::Call(_, items) => {
+                most(&mut items.iter())
+            }
+            Kind::Arithmetic(first, rest) => {
+                most(&mut rest.iter().map(|(_, operand)| operand)).max(first.levels())
+            }
+            Kind::Compare(_, sides) | Kind::Index(sides) => sides.0.levels().max(sides.1.levels()),
+            Kind::Choice(choice) => {
+                most(&mut [&choice.then, &choice.condition, &choice.otherwise].into_iter())
+            }
+            Kind::Slice(slice) => most(&mut slice.start.iter().chain(&slice.end)).max(slice.list.levels()),
+        };
+        below + 1
     }
 
     /// Whether the value is the same everywhere: nothing is mentioned.
@@ -253,12 +277,15 @@ impl Expr {
         constant
     }
 
-    /// Whether the text itself asks for the rank: `rank`, `share(n)`, `offset(n)`, `rank(comm)`, `size(comm)`.
+    /// Whether the text itself asks for the rank: `rank`, `share(n)`, `offset(n)`, `comm.rank`, `comm.size`.
     /// A param or a buffer that it names may do so as well.
     pub fn depends_on_rank(&self) -> bool {
         let mut depends = false;
         self.mentions(&mut |mention, _| {
-            depends |= matches!(mention, Mention::Name("rank") | Mention::Communicator(_) | Mention::Place);
+            depends |= matches!(
+                mention,
+                Mention::Name("rank") | Mention::CommRank(_) | Mention::CommSize(_) | Mention::Place
+            );
         });
         depends
     }

@@ -28,14 +28,14 @@ pub enum ErrorKind {
     Syntax,
     /// Too long or too deeply nested.
     Limit,
-    /// A function that a later version brings.
-    Unsupported,
     /// Too few or too many arguments.
     Arity,
     /// Nothing has this name.
     UnknownName,
     /// The name is of another kind of thing.
     WrongName,
+    /// A communicator is needed before it is made.
+    NotYet,
     /// A value of a type that does not fit.
     Type,
     /// A division by zero.
@@ -56,10 +56,10 @@ impl ErrorKind {
         Some(match self {
             ErrorKind::Syntax => codes::EXPR_SYNTAX,
             ErrorKind::Limit => codes::EXPR_LIMIT,
-            ErrorKind::Unsupported => codes::UNSUPPORTED,
             ErrorKind::Arity => codes::ARITY,
             ErrorKind::UnknownName => codes::UNKNOWN_NAME,
             ErrorKind::WrongName => codes::WRONG_NAME,
+            ErrorKind::NotYet => codes::COMMUNICATOR_NOT_YET,
             ErrorKind::Type => codes::EXPR_TYPE,
             ErrorKind::DivisionByZero => codes::DIVISION_BY_ZERO,
             ErrorKind::Overflow => codes::OVERFLOW,

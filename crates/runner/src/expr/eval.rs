@@ -18,6 +18,8 @@ pub enum Lookup<T> {
     Unknown,
     /// It exists, and finding its value failed, which was reported there.
     Failed,
+    /// A communicator, asked for where communicators are only being made.
+    NotYet,
 }
 
 /// A rank's place in a communicator.
@@ -142,6 +144,11 @@ fn found<T>(
         Lookup::Found(value) => Ok(value),
         Lookup::Unknown => Err(Box::new(unknown())),
         Lookup::Failed => Err(fail(ErrorKind::Reported, range, format!("`{name}` has no value"))),
+        Lookup::NotYet => {
+            let message = format!("the communicator `{name}` is needed here before it is made");
+            let help = "the mesh is made first, then the communicators in file order";
+            Err(Box::new(ExprError::new(ErrorKind::NotYet, range, message).with_help(help)))
+        }
     }
 }
 
@@ -335,7 +342,7 @@ fn length(of: &Ident, env: &dyn Env) -> Evaluated<Value> {
     match env.buffer_len(&of.name) {
         Lookup::Found(len) => return Ok(Value::Int(len)),
         Lookup::Unknown => {}
-        Lookup::Failed => {
+        Lookup::Failed | Lookup::NotYet => {
             return Err(fail(ErrorKind::Reported, &of.range, format!("`{}` has no length", of.name)));
         }
     }
@@ -386,9 +393,72 @@ fn call(function: Function, args: &[Expr], expr: &Expr, env: &dyn Env) -> Evalua
             })
         }
         (Function::Len, [items]) => Ok(Value::Int(count(&list(items, env)?))),
+        (Function::Column, [rows, index]) => {
+            let (rows_of, at) = (list(rows, env)?, int(index, env)?);
+            column(function, rows, &rows_of, |number, row| {
+                let item = usize::try_from(at).ok().and_then(|at| row.get(at));
+                item.cloned().ok_or_else(|| {
+                    let len = squall_core::count(row.len() as u64, "item");
+                    let message = format!("index {at} is outside row {number}, which has {len}");
+                    fail(ErrorKind::OutOfRange, &index.range, message)
+                })
+            })
+        }
+        (Function::Transpose, [rows]) => transpose(rows, &list(rows, env)?),
         // The parser makes no call with another number of arguments.
         _ => Err(fail(ErrorKind::Arity, &expr.range, format!("a call: {}", function.form()))),
     }
+}
+
+/// What `take` finds in each row of a list of rows, which stands at `rows`.
+fn column(
+    function: Function,
+    rows: &Expr,
+    items: &[Value],
+    take: impl Fn(usize, &[Value]) -> Evaluated<Value>,
+) -> Evaluated<Value> {
+    let row = |(number, row): (usize, &Value)| match row {
+        Value::List(row) => take(number, row),
+        other => {
+            let wanted = format!(
+                "`{}` takes a list of lists, and item {number} is {}",
+                function.name(),
+                other.type_name()
+            );
+            Err(fail(ErrorKind::Type, &rows.range, wanted))
+        }
+    };
+    Ok(Value::List(items.iter().enumerate().map(row).collect::<Evaluated<_>>()?))
+}
+
+/// The columns of rows that are as long as each other.
+fn transpose(rows: &Expr, items: &[Value]) -> Evaluated<Value> {
+    let width = match items.first() {
+        Some(Value::List(first)) => first.len(),
+        _ => 0,
+    };
+    let of_row = |at: usize| {
+        column(Function::Transpose, rows, items, move |number, row| match row.get(at) {
+            Some(item) if row.len() == width => Ok(item.clone()),
+            _ => Err(ragged(rows, width, number, row.len())),
+        })
+    };
+    // Rows without items have no columns; all that is to be seen is whether they are rows, and as long as each other.
+    if width == 0 {
+        column(Function::Transpose, rows, items, |number, row| match row {
+            [] => Ok(Value::Bool(true)),
+            row => Err(ragged(rows, width, number, row.len())),
+        })?;
+    }
+    Ok(Value::List((0..width).map(of_row).collect::<Evaluated<_>>()?))
+}
+
+fn ragged(rows: &Expr, width: usize, number: usize, len: usize) -> Box<ExprError> {
+    let message = format!(
+        "`transpose` takes rows as long as each other: row 0 has {}, and row {number} has {len}",
+        squall_core::count(width as u64, "item")
+    );
+    fail(ErrorKind::Type, &rows.range, message)
 }
 
 /// `rank` or `world`, where a call leaves them out.

@@ -15,12 +15,24 @@ pub enum Function {
     Max,
     /// `len(list)`.
     Len,
+    /// `column(m, j)`: item `j` of each row.
+    Column,
+    /// `transpose(m)`: the columns of a list of rows as long as each other.
+    Transpose,
 }
 
 impl Function {
     /// Every function.
-    pub const ALL: &'static [Function] =
-        &[Function::Share, Function::Offset, Function::Sum, Function::Min, Function::Max, Function::Len];
+    pub const ALL: &'static [Function] = &[
+        Function::Share,
+        Function::Offset,
+        Function::Sum,
+        Function::Min,
+        Function::Max,
+        Function::Len,
+        Function::Column,
+        Function::Transpose,
+    ];
 
     /// As written.
     pub const fn name(self) -> &'static str {
@@ -31,6 +43,8 @@ impl Function {
             Function::Min => "min",
             Function::Max => "max",
             Function::Len => "len",
+            Function::Column => "column",
+            Function::Transpose => "transpose",
         }
     }
 
@@ -43,6 +57,8 @@ impl Function {
             Function::Min => "min(list) or min(a, b, …)",
             Function::Max => "max(list) or max(a, b, …)",
             Function::Len => "len(list) or len(buffer)",
+            Function::Column => "column(list of rows, index)",
+            Function::Transpose => "transpose(list of rows)",
         }
     }
 
@@ -50,7 +66,8 @@ impl Function {
     pub(crate) const fn takes(self, args: usize) -> bool {
         match self {
             Function::Share | Function::Offset => args == 1 || args == 3,
-            Function::Sum | Function::Len => args == 1,
+            Function::Sum | Function::Len | Function::Transpose => args == 1,
+            Function::Column => args == 2,
             Function::Min | Function::Max => args >= 1,
         }
     }

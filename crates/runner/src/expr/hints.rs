@@ -14,7 +14,7 @@ pub(super) fn symbol(symbol: &str, behind_value: bool) -> Option<&'static str> {
         "//" => "write `/`: between integers it rounds down",
         "**" | "^" => "there is no power; multiply",
         "?" => "a choice is written `a if condition else b`",
-        "." if behind_value => "a communicator's rank and size are written `rank(name)` and `size(name)`",
+        "." if behind_value => "only a communicator's name has a dot behind it: `dp.rank`, `dp.size`",
         "." => "a fraction begins with a digit: `0.5`",
         "<<" | ">>" => "there are no shifts; multiply or divide",
         "\"" | "'" => "an expression holds no strings",
@@ -30,6 +30,7 @@ pub(super) fn function(word: &str) -> String {
     match word {
         "floor" | "int" => "between integers `/` rounds down".to_owned(),
         "ceil" => "round up with `(a + b - 1) / b`".to_owned(),
+        "zip" => "the rows and columns of a list change places with `transpose(m)`".to_owned(),
         "range" => "a loop is written `for = \"m in 4\"`".to_owned(),
         _ => match nearest(word, names.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),

@@ -18,7 +18,7 @@ pub(super) enum Token<'s> {
     Int(u64),
     /// A finite float without its sign.
     Float(f64),
-    /// A name or a keyword.
+    /// A name, a keyword, or a name with a dot in it: `dp.rank`.
     Word(&'s str),
     /// An operator or a bracket, of this language or of another.
     Symbol(&'s str),
@@ -64,7 +64,9 @@ fn raw_token<'s>(input: &mut Input<'s>) -> Result<Raw<'s>, EmptyError> {
 }
 
 fn word<'s>(input: &mut Input<'s>) -> Result<&'s str, EmptyError> {
-    (one_of(is_word_start), take_while(0.., is_word_part)).take().parse_next(input)
+    let part = || (one_of(is_word_start), take_while(0.., is_word_part));
+    // Of `1..k` both dots are a symbol.
+    (part(), opt(('.', part()))).take().parse_next(input)
 }
 
 fn number<'s>(input: &mut Input<'s>) -> Result<Raw<'s>, EmptyError> {

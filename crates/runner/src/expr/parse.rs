@@ -6,8 +6,8 @@
 //! not     = "not" not | compare              compare = sum [ ("==" | "!=" | "<" | "<=" | ">" | ">=") sum ]
 //! sum     = product { ("+" | "-") product }  product = unary { ("*" | "/" | "%") unary }
 //! unary   = "-" unary | postfix              postfix = atom { "[" choice "]" | "[" [choice] ":" [choice] "]" }
-//! atom    = number | "true" | "false" | name | name "(" choice { "," choice } ")" | "(" choice ")"
-//!         | "[" [ choice { "," choice } ] "]"
+//! atom    = number | "true" | "false" | name | name "." ("rank" | "size") | "(" choice ")"
+//!         | name "(" [ choice { "," choice } ] ")" | "[" [ choice { "," choice } ] "]"
 //! buffer  = name [ "[" axis { "," axis } "]" ]   axis = choice | [choice] ":" [choice]
 //! loop    = name "in" choice [ ".." choice ]
 //! ```
@@ -19,6 +19,7 @@ use super::error::{ErrorKind, ExprError};
 use super::functions::Function;
 use super::lex::{Token, tokens};
 use super::{Value, hints};
+use crate::suggest::nearest;
 
 /// The longest text that is parsed, in bytes.
 pub const MAX_LENGTH: usize = 4096;
@@ -48,8 +49,6 @@ pub(crate) const RESERVED: &[&str] = &[
     "false",
 ];
 const KEYWORDS: &[&str] = &["and", "or", "not", "if", "else", "true", "false"];
-/// Functions of the language that a later version brings.
-const LATER_FUNCTIONS: &[&str] = &["column", "transpose"];
 
 type Parsed<T> = Result<T, ExprError>;
 
@@ -326,7 +325,11 @@ impl<'s> Parser<'s> {
             }
             Some(Token::Word(word)) if !KEYWORDS.contains(&word) => {
                 self.at += 1;
-                if self.take("(") { self.call(word, range) } else { name(word, range) }
+                match word.split_once('.') {
+                    _ if self.take("(") => self.call(word, range),
+                    Some((comm, field)) => field_of(comm, field, range),
+                    None => name(word, range),
+                }
             }
             Some(Token::Symbol("(")) => {
                 self.at += 1;
@@ -360,10 +363,6 @@ impl<'s> Parser<'s> {
     fn call(&mut self, word: &str, name: Range<usize>) -> Parsed<Expr> {
         let mut args = self.items(")")?;
         let range = name.start..self.behind();
-        if LATER_FUNCTIONS.contains(&word) {
-            let message = format!("the function `{word}` is not supported by this version");
-            return Err(ExprError::new(ErrorKind::Unsupported, &name, message));
-        }
         if word == "rank" || word == "size" {
             return match <[Expr; 1]>::try_from(args) {
                 Ok([Expr { kind: Kind::Name(comm), range: inner }]) => {
@@ -415,7 +414,7 @@ impl<'s> Parser<'s> {
     fn ident(&mut self, wanted: &str) -> Parsed<Ident> {
         let range = self.here();
         match self.peek() {
-            Some(Token::Word(name)) if !KEYWORDS.contains(&name) => {
+            Some(Token::Word(name)) if !KEYWORDS.contains(&name) && !name.contains('.') => {
                 self.at += 1;
                 Ok(Ident { name: name.into(), range })
             }
@@ -459,6 +458,29 @@ fn name(word: &str, range: Range<usize>) -> Parsed<Expr> {
         }
         None => Ok(Expr { kind: Kind::Name(word.into()), range }),
     }
+}
+
+/// `comm.rank`, `comm.size`.
+fn field_of(comm: &str, field: &str, range: Range<usize>) -> Parsed<Expr> {
+    let of = Ident { name: comm.into(), range: range.start..range.start + comm.len() };
+    let kind = match field {
+        "rank" => Kind::CommRank(of),
+        "size" => Kind::CommSize(of),
+        _ => {
+            let at = range.start + comm.len() + 1..range.end;
+            let message =
+                format!("`{comm}.{field}`: behind the dot of a communicator stands `rank` or `size`");
+            let error = ExprError::new(ErrorKind::Syntax, &at, message);
+            return Err(match (field, nearest(field, ["rank", "size"])) {
+                ("shape" | "len" | "length", _) => {
+                    error.with_help(format!("a buffer's number of elements is `len({comm})`"))
+                }
+                (_, Some(near)) => error.with_help(format!("did you mean `{comm}.{near}`?")),
+                (_, None) => error,
+            });
+        }
+    };
+    Ok(Expr { kind, range })
 }
 
 fn arity(function: &str, form: &str, args: usize, range: &Range<usize>) -> ExprError {

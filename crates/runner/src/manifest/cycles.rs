@@ -1,10 +1,10 @@
 //! Definitions that need each other in a circle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use squall_core::{Diagnostic, Label, Span};
 
-use super::model::{Buffer, Communicator, Param};
+use super::model::Manifest;
 use super::place::Formula;
 use crate::codes;
 
@@ -13,10 +13,18 @@ struct Definition<'m> {
     name: &'m str,
     span: Option<Span>,
     needs: Vec<(usize, Span)>,
+    /// Of its deepest expression.
+    levels: usize,
 }
 
-/// Finds each circle among params, communicators and the shapes of buffers, whichever branch an expression takes.
-pub(crate) fn check(params: &[Param], communicators: &[Communicator], buffers: &[Buffer]) -> Vec<Diagnostic> {
+/// How many levels of expressions may stand in each other, counted through the names of definitions: what is worked out
+/// by recursion must end before the stack does.
+const MAX_LEVELS: usize = 512;
+
+/// Finds each circle among params, the mesh, communicators and the shapes of buffers, whichever branch an expression
+/// takes; and chains of definitions that are too long to be followed.
+pub(crate) fn check(manifest: &Manifest) -> Vec<Diagnostic> {
+    let Manifest { params, communicators, buffers, world, .. } = manifest;
     let mut formulas: Vec<(&str, Option<Span>, Vec<&Formula>)> = Vec::new();
     for param in params {
         let mut of_param = Vec::new();
@@ -30,23 +38,70 @@ pub(crate) fn check(params: &[Param], communicators: &[Communicator], buffers: &
     for buffer in buffers {
         formulas.push((&buffer.name.value, buffer.name.span, buffer.shape.value.iter().collect()));
     }
+    if let Some(mesh) = &world.mesh {
+        // Where a rank stands on one axis depends on the sizes of the others too.
+        formulas.push(("mesh", Some(mesh.span), mesh.axes.iter().map(|axis| &axis.size).collect()));
+    }
     formulas.sort_by_key(|(_, span, _)| *span);
-    let index: BTreeMap<&str, usize> =
+    let mut index: BTreeMap<&str, usize> =
         formulas.iter().enumerate().map(|(at, (name, ..))| (*name, at)).collect();
+    if let Some(mesh) = &world.mesh
+        && let Some(at) = formulas.iter().position(|(_, span, _)| *span == Some(mesh.span))
+    {
+        index.extend(mesh.axes.iter().map(|axis| (axis.name.value.as_str(), at)));
+    }
+    let lists: BTreeMap<&str, usize> =
+        params.iter().map(|param| (param.name.value.as_str(), param.value.lists())).collect();
     let definitions: Vec<Definition<'_>> = formulas
         .iter()
         .map(|(name, span, formulas)| {
-            let mut needs = Vec::new();
+            let (mut needs, mut known) = (Vec::new(), BTreeSet::new());
             for formula in formulas {
                 formula.expr.mentions(&mut |mention, range| {
                     let needed = mention.name().and_then(|name| index.get(name));
+                    // What is needed twice makes one circle.
+                    let needed = needed.filter(|needed| known.insert(**needed));
                     needs.extend(needed.map(|needed| (*needed, formula.place.part(range))));
                 });
             }
-            Definition { name, span: *span, needs }
+            let levels = formulas.iter().map(|formula| formula.expr.levels()).max().unwrap_or(0);
+            let levels = levels + lists.get(name).copied().unwrap_or(0);
+            Definition { name, span: *span, needs, levels }
         })
         .collect();
-    circles(&definitions).iter().map(|circle| describe(&definitions, circle)).collect()
+    let circles = circles(&definitions);
+    if circles.is_empty() {
+        return too_long(&definitions).into_iter().collect();
+    }
+    circles.iter().map(|circle| describe(&definitions, circle)).collect()
+}
+
+/// The first definition that more than so many levels hang on, if there is one. There are no circles.
+fn too_long(definitions: &[Definition<'_>]) -> Option<Diagnostic> {
+    let mut levels: Vec<Option<usize>> = vec![None; definitions.len()];
+    for start in 0..definitions.len() {
+        // The path from `start`: each definition with the number of its needs that are known.
+        let mut path: Vec<(usize, usize)> = vec![(start, 0)];
+        while let Some((at, known)) = path.last_mut() {
+            let needs = &definitions[*at].needs;
+            match needs.get(*known) {
+                Some((needed, _)) if levels[*needed].is_none() => path.push((*needed, 0)),
+                Some(_) => *known += 1,
+                None => {
+                    let below = needs.iter().filter_map(|(needed, _)| levels[*needed]).max().unwrap_or(0);
+                    levels[*at] = Some(below + definitions[*at].levels);
+                    path.pop();
+                }
+            }
+        }
+    }
+    let at = levels.iter().position(|levels| levels.is_some_and(|levels| levels > MAX_LEVELS))?;
+    let Definition { name, span, .. } = definitions[at];
+    let message = format!("`{name}` hangs on other definitions more than {MAX_LEVELS} levels deep");
+    Some(
+        Diagnostic::error(codes::EXPR_LIMIT, message, Label::at(span, ""))
+            .with_help("let definitions need fewer others in a row"),
+    )
 }
 
 /// Each way back that a depth-first walk meets: the definitions of the circle, each with the place where it

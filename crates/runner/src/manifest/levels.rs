@@ -75,14 +75,19 @@ pub(crate) const PIPELINE: Level = Level {
 
 pub(crate) const WORLD: Level = Level {
     title: "`[world]`",
-    keys: &["devices"],
-    later: &["require", "mesh"],
+    keys: &["devices", "require", "mesh"],
+    later: &[],
     habits: &[
         ("size", "the world has a rank for each of `devices`: `devices = \"host:0..4\"`"),
         ("world_size", "the world has a rank for each of `devices`: `devices = \"host:0..4\"`"),
         ("ranks", "the world has a rank for each of `devices`: `devices = \"host:0..4\"`"),
         ("gpus", "write `devices = \"cuda:0..2\"`"),
         ("backend", "the devices name it: `devices = \"cuda\"`"),
+        ("requires", "write `require`"),
+        ("assert", "write `require`"),
+        ("grid", "write `mesh = [{ y = 2 }, { x = 2 }]`"),
+        ("topology", "write `mesh = [{ y = 2 }, { x = 2 }]`"),
+        ("axes", "write `mesh = [{ y = 2 }, { x = 2 }]`"),
     ],
 };
 
@@ -164,10 +169,11 @@ pub(crate) const SAVE: Level = Level {
 };
 
 /// The keys of a task.
-pub(crate) const TASK_KEYS: &[&str] = &["name", "kernel", "op", "group", "args", "grid", "library", "when"];
+pub(crate) const TASK_KEYS: &[&str] =
+    &["name", "kernel", "op", "group", "do", "for", "args", "grid", "library", "when"];
 
 pub(crate) const TASK: Level =
-    Level { title: "a task", keys: TASK_KEYS, later: &["for", "do", "swap"], habits: TASK_HABITS };
+    Level { title: "a task", keys: TASK_KEYS, later: &["swap"], habits: TASK_HABITS };
 
 pub(crate) const ENTRY: Level = Level {
     title: "an entry of a group",
@@ -179,6 +185,10 @@ pub(crate) const ENTRY: Level = Level {
 const TASK_HABITS: &[(&str, &str)] = &[
     ("if", "write `when`"),
     ("condition", "write `when`"),
+    ("repeat", "write `for = \"m in 4\"`"),
+    ("loop", "write `for = \"m in 4\"`"),
+    ("body", "write `do`"),
+    ("tasks", "write `do`"),
     ("needs", "tasks run in file order"),
     ("depends_on", "tasks run in file order"),
     ("depends", "tasks run in file order"),

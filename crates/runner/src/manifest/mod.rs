@@ -69,9 +69,7 @@ pub fn parse(text: &str) -> Result<(Manifest, Vec<Diagnostic>), Vec<Diagnostic>>
     let fields = reader.fields(&root, Span { start: 0, end: 0 }, &levels::ROOT);
     check_version(&mut reader, &fields).map_err(|other_version| vec![*other_version])?;
     let manifest = read(&mut reader, &fields);
-    cycles::check(&manifest.params, &manifest.communicators, &manifest.buffers)
-        .into_iter()
-        .for_each(|diagnostic| reader.report(diagnostic));
+    cycles::check(&manifest).into_iter().for_each(|diagnostic| reader.report(diagnostic));
     let (names, used, diagnostics) = reader.finish();
     if !diagnostics.is_empty() {
         return Err(diagnostics.sorted());

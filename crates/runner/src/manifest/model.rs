@@ -99,6 +99,14 @@ impl ParamValue {
         }
     }
 
+    /// How many arrays stand in each other.
+    pub(crate) fn lists(&self) -> usize {
+        match self {
+            ParamValue::Formula(_) => 0,
+            ParamValue::List(items) => 1 + items.iter().map(ParamValue::lists).max().unwrap_or(0),
+        }
+    }
+
     /// Calls `visit` with each expression.
     pub(crate) fn formulas<'m>(&'m self, visit: &mut dyn FnMut(&'m Formula)) {
         match self {
@@ -113,6 +121,37 @@ impl ParamValue {
 pub struct World {
     /// `devices`; default `"auto"`.
     pub devices: At<Devices>,
+    /// `require`: what must hold on every rank.
+    pub require: Vec<Requirement>,
+    /// `mesh`; the world as a grid of ranks.
+    pub mesh: Option<Mesh>,
+}
+
+/// A condition of `require`.
+#[derive(Clone, Debug)]
+pub struct Requirement {
+    /// As it is written.
+    pub text: String,
+    /// The condition.
+    pub condition: Formula,
+}
+
+/// `mesh`: the ranks as places of a grid, row-major. Each axis is a communicator: the ranks that differ in it alone.
+#[derive(Clone, Debug)]
+pub struct Mesh {
+    /// The whole array.
+    pub span: Span,
+    /// The axes, the last one fastest; at least one.
+    pub axes: Vec<Axis>,
+}
+
+/// An axis of a [`Mesh`].
+#[derive(Clone, Debug)]
+pub struct Axis {
+    /// Its name, which is the communicator's.
+    pub name: At<String>,
+    /// How long it is: the same on all ranks, at least 1.
+    pub size: Formula,
 }
 
 /// `[communicator.NAME]`.
@@ -296,7 +335,9 @@ pub struct Task {
     pub name: Option<At<String>>,
     /// The task's header.
     pub span: Span,
-    /// `when`: the ranks that have the task; all if left out.
+    /// `for`: unrolled when the manifest is resolved.
+    pub repeat: Option<Loop>,
+    /// `when`: the ranks that have the task, evaluated once a round of the loop; all if left out.
     pub when: Option<Formula>,
     /// What it does.
     pub body: Body,
@@ -311,6 +352,8 @@ pub enum Body {
     Op(OpCall),
     /// `group`.
     Group(Group),
+    /// `do`: tasks one after another, at least one. Their names are unique among them, and known nowhere else.
+    Do(Vec<Task>),
 }
 
 /// A kernel with its arguments and its grid.

@@ -81,6 +81,14 @@ impl Names {
                 found.extend(entries.keys().map(|key| (&**key.get_ref(), kind, Span::from(key.span()))));
             }
         }
+        // An axis of the mesh is a communicator.
+        if let Some(DeValue::Array(axes)) =
+            root.get("world").and_then(|world| Some(world.get_ref().get("mesh")?.get_ref()))
+        {
+            let axes = axes.iter().filter_map(|axis| axis.get_ref().as_table());
+            let keys = axes.flat_map(|axis| axis.keys());
+            found.extend(keys.map(|key| (&**key.get_ref(), NameKind::Communicator, Span::from(key.span()))));
+        }
         for section in ["setup", "task", "finish"] {
             let Some(DeValue::Array(tasks)) = root.get(section).map(|value| value.get_ref()) else {
                 continue;
@@ -112,8 +120,15 @@ impl Names {
         names
     }
 
-    /// What is wrong with a loop variable's name, if anything.
-    pub(crate) fn check_variable(&self, name: &str, span: Span) -> Option<Diagnostic> {
+    /// What is wrong with a loop variable's name, if anything; `around` are the variables of the loops that it is in.
+    pub(crate) fn check_variable(&self, name: &str, span: Span, around: &[&str]) -> Option<Diagnostic> {
+        if around.contains(&name) {
+            let message = format!("`{name}` is the variable of a loop around this one");
+            let label = Label::at(span, "the same name");
+            return Some(
+                Diagnostic::error(codes::DUPLICATE_NAME, message, label).with_help("rename one of them"),
+            );
+        }
         check_identifier(name, span)
             .or_else(|| self.get(name).map(|declared| duplicate(name, "a loop variable", span, declared)))
     }
@@ -132,9 +147,11 @@ fn duplicate(name: &str, as_what: &str, span: Span, first: Declared) -> Diagnost
 
 fn check(name: &str, kind: NameKind, span: Span) -> Option<Diagnostic> {
     // No expression can name a task, so that its name may be a word of the language and hold a dash.
-    if kind != NameKind::Task {
-        return check_identifier(name, span);
-    }
+    if kind == NameKind::Task { check_task(name, span) } else { check_identifier(name, span) }
+}
+
+/// What is wrong with the name of a task, if anything.
+pub(crate) fn check_task(name: &str, span: Span) -> Option<Diagnostic> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     (name.is_empty() || !name.chars().all(allowed)).then(|| {
         Diagnostic::error(

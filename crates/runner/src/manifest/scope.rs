@@ -14,8 +14,8 @@ pub(crate) struct Scope<'v> {
     pub(crate) element: bool,
     /// Buffers of one element, whose name stands for it.
     pub(crate) buffers: bool,
-    /// A loop's variable.
-    pub(crate) variable: Option<&'v str>,
+    /// The variables of the loops around.
+    pub(crate) variables: &'v [&'v str],
 }
 
 impl Scope<'_> {
@@ -24,8 +24,8 @@ impl Scope<'_> {
         match mention {
             Mention::Place | Mention::Name("rank" | "world") => true,
             Mention::Name("i") => self.element,
-            Mention::Name(name) if self.variable == Some(name) => true,
-            Mention::Name(name) | Mention::Communicator(name) | Mention::Len(name) => {
+            Mention::Name(name) if self.variables.contains(&name) => true,
+            Mention::Name(name) | Mention::CommRank(name) | Mention::CommSize(name) | Mention::Len(name) => {
                 names.get(name).is_some_and(|declared| self.kinds(mention).contains(&declared.kind))
             }
         }
@@ -38,7 +38,7 @@ impl Scope<'_> {
             Mention::Place => &[],
             Mention::Name(_) if self.buffers => &[Param, Buffer],
             Mention::Name(_) => &[Param],
-            Mention::Communicator(_) => &[Communicator],
+            Mention::CommRank(_) | Mention::CommSize(_) => &[Communicator],
             Mention::Len(_) => &[Buffer, Param],
         }
     }
@@ -47,27 +47,29 @@ impl Scope<'_> {
     pub(crate) fn describe(&self, mention: Mention<'_>, span: Span, names: &Names) -> Diagnostic {
         match mention {
             Mention::Place | Mention::Name("i") => element_index(span),
-            Mention::Name(name) | Mention::Communicator(name) | Mention::Len(name) => match names.get(name) {
-                Some(declared) => wrong_kind(mention, name, declared, span),
-                None => self.unknown(mention, name, span, names),
-            },
+            Mention::Name(name) | Mention::CommRank(name) | Mention::CommSize(name) | Mention::Len(name) => {
+                match names.get(name) {
+                    Some(declared) => wrong_kind(mention, name, declared, span),
+                    None => self.unknown(mention, name, span, names),
+                }
+            }
         }
     }
 
     fn unknown(&self, mention: Mention<'_>, name: &str, span: Span, names: &Names) -> Diagnostic {
         let what = match mention {
-            Mention::Communicator(_) => "no communicator",
+            Mention::CommRank(_) | Mention::CommSize(_) => "no communicator",
             Mention::Len(_) => "no buffer and no list",
             Mention::Name(_) | Mention::Place => "nothing",
         };
         let message = format!("{what} is named `{name}`");
         let diagnostic = Diagnostic::error(codes::UNKNOWN_NAME, message, Label::at(span, "unknown"));
-        if name == "world" && matches!(mention, Mention::Communicator(_)) {
+        if name == "world" && matches!(mention, Mention::CommRank(_) | Mention::CommSize(_)) {
             return diagnostic.with_help("of the whole job they are `rank` and `world`");
         }
         let numbers: &[&str] = if matches!(mention, Mention::Name(_)) { &["rank", "world"] } else { &[] };
         let declared = self.kinds(mention).iter().flat_map(|kind| names.of_kind(*kind));
-        let candidates = declared.chain(numbers.iter().copied()).chain(self.variable);
+        let candidates = declared.chain(numbers.iter().copied()).chain(self.variables.iter().copied());
         match name_habit(name).or_else(|| nearest(name, candidates)) {
             Some(near) => diagnostic.with_help(format!("did you mean `{near}`?")),
             None => diagnostic,
@@ -83,7 +85,7 @@ fn element_index(span: Span) -> Diagnostic {
 /// That a declared name is of another kind than a mention of it needs.
 pub(crate) fn wrong_kind(mention: Mention<'_>, name: &str, declared: Declared, span: Span) -> Diagnostic {
     let wanted = match mention {
-        Mention::Communicator(_) => "a communicator",
+        Mention::CommRank(_) | Mention::CommSize(_) => "a communicator",
         Mention::Len(_) => "a buffer or a list",
         Mention::Name(_) | Mention::Place => "a number",
     };
@@ -95,8 +97,9 @@ pub(crate) fn wrong_kind(mention: Mention<'_>, name: &str, declared: Declared, s
         (Mention::Name(_), NameKind::Buffer) => {
             diagnostic.with_help(format!("its number of elements is `len({name})`"))
         }
-        (Mention::Name(_), NameKind::Communicator) => diagnostic
-            .with_help(format!("this rank's place in it is `rank({name})`, its size `size({name})`")),
+        (Mention::Name(_), NameKind::Communicator) => {
+            diagnostic.with_help(format!("this rank's place in it is `{name}.rank`, its size `{name}.size`"))
+        }
         _ => diagnostic,
     }
 }

@@ -30,11 +30,11 @@ impl Manifest {
         };
         let formula = Formula { place: Place::of_value(written), ..formula };
         let before = std::mem::replace(&mut param.value, ParamValue::Formula(formula));
-        match cycles::check(&self.params, &self.communicators, &self.buffers).into_iter().next() {
+        match cycles::check(self).into_iter().next() {
             None => Ok(()),
             Some(cycle) => {
                 self.params[place].value = before;
-                Err(Box::new(error(codes::CYCLE, cycle.message, value.place.span(), "")))
+                Err(Box::new(error(cycle.code, cycle.message, value.place.span(), "")))
             }
         }
     }
@@ -154,6 +154,16 @@ mod tests {
         let help = |assignment: &str| manifest().set(assignment).unwrap_err().help.unwrap();
         assert_eq!(help("count=1"), "did you mean `counts`?");
         assert_eq!(help("weights=1"), "it has n, m, counts, last");
+    }
+
+    #[test]
+    fn a_param_of_the_mesh_cannot_hang_on_it() {
+        let text =
+            "manifest = 1\n[params]\nn = 2\n[world]\nmesh = [{ dp = \"world / n\" }, { tp = \"n\" }]\n";
+        let mut manifest = crate::manifest::parse(text).unwrap().0;
+        assert_eq!(manifest.set("n=tp.size").unwrap_err().code.0, "E0111");
+        assert_eq!(manifest.set("n=row.size").unwrap_err().code.0, "E0121");
+        manifest.set("n=4").unwrap();
     }
 
     #[test]

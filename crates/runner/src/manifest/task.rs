@@ -7,7 +7,7 @@ use super::model::{Arg, ArgValue, Args, Body, Grid, Group, GroupEntry, KernelCal
 use super::place::{At, Formula, FormulaError};
 use super::reader::{Field, Fields, Reader};
 use super::scope::Scope;
-use super::{habits, levels};
+use super::{habits, levels, names};
 use crate::codes;
 use crate::expr::{self, NoEnv};
 
@@ -17,25 +17,61 @@ pub(crate) fn read<'s>(reader: &mut Reader<'s>, root: &Fields<'_, 's>, section: 
     let pipeline = root.get("pipeline").and_then(|pipeline| pipeline.node.get_ref().as_table());
     let has_block = pipeline.is_some_and(|table| table.keys().any(|key| gives_block(key.get_ref())));
     let tables = root.get(section).map(|field| reader.tables(field, &levels::TASK)).unwrap_or_default();
-    tables.iter().filter_map(|fields| task(reader, fields, has_block)).collect()
+    let around = Around { has_block, variables: &[] };
+    tables.iter().filter_map(|fields| task(reader, fields, around)).collect()
 }
 
-fn task<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>, has_block: bool) -> Option<Task> {
+/// What a task stands in.
+#[derive(Clone, Copy)]
+struct Around<'v> {
+    /// Whether the pipeline gives a block.
+    has_block: bool,
+    /// The variables of the loops, the outermost first.
+    variables: &'v [&'v str],
+}
+
+impl<'v> Around<'v> {
+    fn scope(self) -> Scope<'v> {
+        Scope { variables: self.variables, ..Scope::default() }
+    }
+}
+
+fn task<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>, around: Around<'_>) -> Option<Task> {
     let name = fields.get("name").and_then(|field| reader.text(field));
     let name = name.map(|text| At::new(text.value, text.place.span()));
-    let when = fields.get("when").and_then(|field| reader.condition(field, Scope::default()));
-    let body = body(reader, fields, has_block)?;
-    Some(Task { name, span: fields.span, when, body })
+    let repeat = match fields.get("for") {
+        // Without its loop the variable is unknown, and so would be all that names it.
+        Some(field) => Some(repeat(reader, field, around.variables)?),
+        None => None,
+    };
+    if let (Some(At { value: name, span: Some(span) }), Some(_)) = (&name, &repeat)
+        && ["setup", "task", "finish", "do"].contains(&name.as_str())
+    {
+        let message = format!("`{name}` cannot be the name of a task with `for`");
+        let label = format!("`{name}[0]` is a task without a name");
+        reader.error(codes::BAD_NAME, message, *span, label);
+    }
+    let variables = known(around.variables, repeat.as_ref());
+    let around = Around { variables: &variables, ..around };
+    let when = fields.get("when").and_then(|field| reader.condition(field, around.scope()));
+    let body = body(reader, fields, around)?;
+    Some(Task { name, span: fields.span, repeat, when, body })
 }
 
-fn body<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>, has_block: bool) -> Option<Body> {
-    let mut bodies: Vec<_> = ["kernel", "op", "group"].iter().filter_map(|key| fields.get(key)).collect();
+/// The variables that are known inside of a loop.
+fn known<'v>(around: &[&'v str], repeat: Option<&'v Loop>) -> Vec<&'v str> {
+    around.iter().copied().chain(repeat.map(|repeat| repeat.variable.value.as_str())).collect()
+}
+
+fn body<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>, around: Around<'_>) -> Option<Body> {
+    const BODIES: &[&str] = &["kernel", "op", "group", "do"];
+    let mut bodies: Vec<_> = BODIES.iter().filter_map(|key| fields.get(key)).collect();
     bodies.sort_by_key(|field| field.key_span.start);
     match bodies.as_slice() {
         [] if levels::TASK.later.iter().any(|key| fields.get(key).is_some()) => None, // reported as not supported
-        [] if fields.misspells(&["kernel", "op", "group"]) => None,
+        [] if fields.misspells(BODIES) => None,
         [] => {
-            let message = "the task has none of `kernel`, `op`, `group`";
+            let message = "the task has none of `kernel`, `op`, `group`, `do`";
             reader.error(codes::MISSING_KEY, message, fields.span, "does nothing");
             None
         }
@@ -44,14 +80,57 @@ fn body<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>, has_block: bool) -
             None
         }
         [field] => match field.key {
-            "kernel" => kernel(reader, fields, *field, has_block).map(Body::Kernel),
+            "kernel" => kernel(reader, fields, *field, around).map(Body::Kernel),
             "op" => {
                 refuse(reader, fields, "grid", "an op", "a kernel task alone has a grid");
                 op(reader, fields, *field).map(Body::Op)
             }
-            _ => group(reader, fields, *field).map(Body::Group),
+            "group" => group(reader, fields, *field, around.variables).map(Body::Group),
+            _ => tasks(reader, fields, *field, around).map(Body::Do),
         },
     }
+}
+
+/// The tasks of `do`.
+fn tasks<'s>(
+    reader: &mut Reader<'s>,
+    fields: &Fields<'_, 's>,
+    field: Field<'_, 's>,
+    around: Around<'_>,
+) -> Option<Vec<Task>> {
+    for key in ["args", "grid", "library"] {
+        refuse(reader, fields, key, "a task with `do`", "the tasks in `do` have their own");
+    }
+    let DeValue::Array(items) = field.node.get_ref() else {
+        return reader.wrong_type(field, "an array of tasks");
+    };
+    if items.is_empty() {
+        let message = "`do` is empty: the task does nothing".to_owned();
+        return reader.bad_value(field, message, "write the tasks in it, or leave the task out".to_owned());
+    }
+    let mut tasks: Vec<Task> = Vec::with_capacity(items.len());
+    for item in items {
+        let DeValue::Table(table) = item.get_ref() else {
+            reader.wrong_type::<()>(field.part(item), "tasks, each a table");
+            continue;
+        };
+        let fields = reader.fields(table, item.span().into(), &levels::TASK);
+        let Some(task) = task(reader, &fields, around) else { continue };
+        if let Some(At { value: name, span: Some(span) }) = &task.name {
+            let first = tasks.iter().filter_map(|task| task.name.as_ref()).find(|first| first.value == *name);
+            if let Some(wrong) = names::check_task(name, *span) {
+                reader.report(wrong);
+            } else if let Some(first) = first {
+                let message = format!("two tasks of this `do` are named `{name}`");
+                let report =
+                    Diagnostic::error(codes::DUPLICATE_NAME, message, Label::at(*span, "the second"))
+                        .with_related(Label::at(first.span, "the first"));
+                reader.report(report);
+            }
+        }
+        tasks.push(task);
+    }
+    Some(tasks)
 }
 
 /// Reports a key that another kind of task has.
@@ -67,7 +146,7 @@ fn kernel<'s>(
     reader: &mut Reader<'s>,
     fields: &Fields<'_, 's>,
     field: Field<'_, 's>,
-    has_block: bool,
+    around: Around<'_>,
 ) -> Option<KernelCall> {
     refuse(
         reader,
@@ -78,19 +157,19 @@ fn kernel<'s>(
     );
     let kernel = reader.word(field);
     let args = args(reader, fields, None);
-    let grid = fields.need(reader, "grid").and_then(|field| grid(reader, field, has_block));
+    let grid = fields.need(reader, "grid").and_then(|field| grid(reader, field, around));
     Some(KernelCall { kernel: kernel?, args, grid: grid? })
 }
 
-fn grid<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>, mut has_block: bool) -> Option<Grid> {
+fn grid<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>, around: Around<'_>) -> Option<Grid> {
+    let (mut has_block, scope) = (around.has_block, around.scope());
     let (threads, block) = match field.node.get_ref() {
         DeValue::Table(_) => {
             let fields = reader.table(field, &levels::GRID)?;
-            let threads =
-                fields.need(reader, "threads").and_then(|field| reader.dims(field, Scope::default()));
+            let threads = fields.need(reader, "threads").and_then(|field| reader.dims(field, scope));
             let block = fields.get("block");
             has_block |= block.is_some() || fields.misspells(&["block"]);
-            (threads, block.and_then(|field| reader.dims(field, Scope::default())))
+            (threads, block.and_then(|field| reader.dims(field, scope)))
         }
         DeValue::Array(_) => {
             let help =
@@ -101,7 +180,7 @@ fn grid<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>, mut has_block: bool) 
                 Some(help.to_owned()),
             );
         }
-        _ => (reader.dims(field, Scope::default()), None),
+        _ => (reader.dims(field, scope), None),
     };
     if !has_block {
         let message = "the kernel task has no `block`, and neither has `[pipeline]`";
@@ -181,18 +260,23 @@ fn arg<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<ArgValue> {
     }
 }
 
-fn group<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>, field: Field<'_, 's>) -> Option<Group> {
+fn group<'s>(
+    reader: &mut Reader<'s>,
+    fields: &Fields<'_, 's>,
+    field: Field<'_, 's>,
+    around: &[&str],
+) -> Option<Group> {
     refuse(reader, fields, "args", "a group", "each entry of the group has its own `args`");
     refuse(reader, fields, "grid", "a group", "a kernel task alone has a grid");
     let library = fields.get("library").and_then(|field| reader.word(field));
     let DeValue::Array(items) = field.node.get_ref() else {
         return reader.wrong_type(field, "an array of ops");
     };
-    let entries = items.iter().filter_map(|item| entry(reader, field.part(item))).collect();
+    let entries = items.iter().filter_map(|item| entry(reader, field.part(item), around)).collect();
     Some(Group { library, entries })
 }
 
-fn entry<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<GroupEntry> {
+fn entry<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>, around: &[&str]) -> Option<GroupEntry> {
     let table = field.node.get_ref().as_table();
     if let Some((key, _)) = table.and_then(|table| table.get_key_value("kernel")) {
         let label = Label::at(Span::from(key.span()), "a kernel");
@@ -203,19 +287,18 @@ fn entry<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<GroupEntry
     }
     let fields = reader.table(field, &levels::ENTRY)?;
     let repeat = match fields.get("for") {
-        // Without its loop an entry's variable is unknown, and so would be all that names it.
-        Some(field) => Some(repeat(reader, field)?),
+        Some(field) => Some(repeat(reader, field, around)?),
         None => None,
     };
-    let variable = repeat.as_ref().map(|repeat| repeat.variable.value.as_str());
-    let scope = Scope { variable, ..Scope::default() };
+    let variables = known(around, repeat.as_ref());
+    let scope = Scope { variables: &variables, ..Scope::default() };
     let when = fields.get("when").and_then(|field| reader.condition(field, scope));
     let call = fields.need(reader, "op").and_then(|field| op(reader, &fields, field))?;
     Some(GroupEntry { span: fields.span, repeat, when, call })
 }
 
-/// `"peer in world"`, `"m in 1..k"`.
-fn repeat<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<Loop> {
+/// `"peer in world"`, `"m in 1..k"`; `around` are the variables of the loops that it is in, which its bounds may name.
+fn repeat<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>, around: &[&str]) -> Option<Loop> {
     let text = reader.text_or(field, "a loop, as `\"m in 4\"`")?;
     let head = match expr::parse_loop(&text.value) {
         Ok(head) => head,
@@ -227,11 +310,12 @@ fn repeat<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<Loop> {
         }
     };
     let span = text.place.part(&head.variable.range);
-    if let Some(wrong_name) = reader.names.check_variable(&head.variable.name, span) {
+    if let Some(wrong_name) = reader.names.check_variable(&head.variable.name, span, around) {
         reader.report(wrong_name);
         return None;
     }
-    let mut bound = |expr| reader.checked(Formula { expr, place: text.place.clone() }, Scope::default());
+    let scope = Scope { variables: around, ..Scope::default() };
+    let mut bound = |expr| reader.checked(Formula { expr, place: text.place.clone() }, scope);
     let start = head.start.and_then(&mut bound);
     let end = bound(head.end)?;
     let literal = |bound: &Formula| bound.eval_int(&NoEnv).ok();

@@ -52,7 +52,9 @@ impl Depends {
         let mut depends = false;
         expr.mentions(&mut |mention, _| {
             depends |= match mention {
-                Mention::Name("rank") | Mention::Communicator(_) | Mention::Place => true,
+                Mention::Name("rank") | Mention::CommRank(_) | Mention::Place => true,
+                // The axes of the mesh are as long everywhere; parts of another communicator differ.
+                Mention::CommSize(name) => !symbols.is_axis(name),
                 Mention::Name(name) | Mention::Len(name) => match symbols.get(name) {
                     Some(Symbol::Param(place)) => self.params[place],
                     Some(Symbol::Buffer(place)) => self.buffers[place],

@@ -12,9 +12,8 @@ use crate::manifest::place::{Formula, FormulaError};
 #[derive(Debug)]
 pub struct RankEnv<'a> {
     symbols: &'a Symbols<'a>,
-    /// `None` while communicators are being made.
-    comms: Option<&'a World>,
-    world: u32,
+    /// With the communicators that are made so far.
+    world: &'a World,
     rank: u32,
     params: Vec<OnceCell<Lookup<Value>>>,
     lengths: Vec<OnceCell<Lookup<i64>>>,
@@ -22,11 +21,10 @@ pub struct RankEnv<'a> {
 }
 
 impl<'a> RankEnv<'a> {
-    /// The surroundings of `rank` of `world` ranks; without `comms`, communicators are unknown.
-    pub fn new(symbols: &'a Symbols<'a>, comms: Option<&'a World>, world: u32, rank: u32) -> RankEnv<'a> {
+    /// The surroundings of a rank of `world`. A communicator that is not made yet is a fault where it is needed.
+    pub fn new(symbols: &'a Symbols<'a>, world: &'a World, rank: u32) -> RankEnv<'a> {
         RankEnv {
             symbols,
-            comms,
             world,
             rank,
             params: vec![OnceCell::new(); symbols.manifest.params.len()],
@@ -57,7 +55,7 @@ impl<'a> RankEnv<'a> {
 
     /// All communicators.
     pub(super) fn communicators(&self) -> Vec<CommId> {
-        self.comms.map(|world| world.comms().collect()).unwrap_or_default()
+        self.world.comms().collect()
     }
 
     /// Keeps a fault that an evaluation met.
@@ -91,7 +89,7 @@ impl Env for RankEnv<'_> {
     fn name(&self, name: &str) -> Lookup<Value> {
         match name {
             "rank" => return Lookup::Found(Value::Int(self.rank.into())),
-            "world" => return Lookup::Found(Value::Int(self.world.into())),
+            "world" => return Lookup::Found(Value::Int(self.world.size().into())),
             _ => {}
         }
         let Some(Symbol::Param(place)) = self.symbols.get(name) else { return Lookup::Unknown };
@@ -108,7 +106,10 @@ impl Env for RankEnv<'_> {
 
     fn communicator(&self, name: &str) -> Lookup<Member> {
         let Some(Symbol::Communicator(comm)) = self.symbols.get(name) else { return Lookup::Unknown };
-        self.comms.and_then(|world| member(world, comm, self.rank)).map_or(Lookup::Unknown, Lookup::Found)
+        match self.world.part(comm, self.rank) {
+            Some(part) => Lookup::Found(Member { rank: part.rank.into(), size: part.size().into() }),
+            None => Lookup::NotYet,
+        }
     }
 
     fn buffer_len(&self, name: &str) -> Lookup<i64> {
@@ -124,35 +125,26 @@ impl Env for RankEnv<'_> {
     }
 }
 
-fn member(world: &World, comm: CommId, rank: u32) -> Option<Member> {
-    let part = world.part(comm, rank)?;
-    Some(Member { rank: part.rank.into(), size: part.size().into() })
-}
-
-/// Surroundings with one name more: a loop's variable, or `i`.
+/// Surroundings with names more: `i`, or the variables of loops.
 #[derive(Debug)]
 pub struct WithIndex<'e> {
     outer: &'e RankEnv<'e>,
-    name: &'e str,
-    value: i64,
+    indices: &'e [(&'e str, i64)],
 }
 
 impl<'e> WithIndex<'e> {
-    /// In a fill, `i` is the element's index.
-    pub fn new(outer: &'e RankEnv<'e>, index: u64) -> WithIndex<'e> {
-        // A buffer's length fits 63 bits.
-        WithIndex { outer, name: "i", value: index as i64 }
-    }
-
-    /// In a loop, the variable has the round's value.
-    pub(super) fn variable(outer: &'e RankEnv<'e>, name: &'e str, value: i64) -> WithIndex<'e> {
-        WithIndex { outer, name, value }
+    /// Each name has its value; no two are the same.
+    pub fn new(outer: &'e RankEnv<'e>, indices: &'e [(&'e str, i64)]) -> WithIndex<'e> {
+        WithIndex { outer, indices }
     }
 }
 
 impl Env for WithIndex<'_> {
     fn name(&self, name: &str) -> Lookup<Value> {
-        if name == self.name { Lookup::Found(Value::Int(self.value)) } else { self.outer.name(name) }
+        match self.indices.iter().find(|(index, _)| *index == name) {
+            Some((_, value)) => Lookup::Found(Value::Int(*value)),
+            None => self.outer.name(name),
+        }
     }
 
     fn communicator(&self, name: &str) -> Lookup<Member> {
@@ -165,7 +157,7 @@ impl Env for WithIndex<'_> {
 
     fn known(&self) -> Vec<&str> {
         let mut known = self.outer.known();
-        known.push(self.name);
+        known.extend(self.indices.iter().map(|(name, _)| *name));
         known
     }
 }

@@ -15,6 +15,7 @@ mod replicated;
 mod stop;
 mod tasks;
 mod watch;
+mod world;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -49,7 +50,7 @@ pub struct Job<'m> {
 impl<'m> Job<'m> {
     /// What expressions see on a rank.
     pub fn env(&self, rank: u32) -> RankEnv<'_> {
-        RankEnv::new(&self.symbols, Some(&self.world), self.world.size(), rank)
+        RankEnv::new(&self.symbols, &self.world, rank)
     }
 }
 
@@ -65,10 +66,10 @@ pub fn resolve<'m>(
     device: &str,
 ) -> Result<Job<'m>, Problems> {
     let symbols = Symbols::new(manifest);
-    let world = Arc::new(split(&symbols, world)?);
+    let world = Arc::new(world::make(&symbols, world)?);
     let problems = RefCell::new(Vec::new());
     let plan = buffers::Plan::new(&symbols, &problems);
-    let templates = tasks::templates(&symbols, registry, &world, device, &problems);
+    let mut tasks = tasks::Tasks::read(&symbols, registry, &world, device, &problems);
     outputs::check(&symbols, &problems);
     watch::check(&symbols, &problems);
     stop::check(&symbols, &problems);
@@ -88,19 +89,16 @@ pub fn resolve<'m>(
     let mut partials = Vec::with_capacity(world.size() as usize);
     // Whether all ranks were looked at, and have all their buffers.
     let mut every_rank = true;
-    let mut templates = templates;
     let mut declared: Option<Arc<Vec<BufferDecl>>> = None;
     for rank in 0..world.size() {
-        let env = RankEnv::new(&symbols, Some(&world), world.size(), rank);
+        let env = RankEnv::new(&symbols, &world, rank);
         let mut builder = TaskGraph::builder(registry, &world, rank, device);
         let found = problems.borrow().len();
         plan.declare(&env, &mut builder, declared.as_ref(), &problems);
         declared = Some(builder.buffers().clone());
         // A buffer whose size is unknown would only make its tasks fail too.
         if problems.borrow().len() == found {
-            for template in &mut templates {
-                template.instantiate(&env, &mut builder, &problems);
-            }
+            tasks.make(&env, &mut builder, &problems);
         } else {
             every_rank = false;
         }
@@ -148,34 +146,4 @@ fn distinct(problems: Vec<Diagnostic>) -> Vec<Diagnostic> {
     let known: Vec<_> = problems.iter().filter(|p| p.primary.rank.is_none()).map(placed).collect();
     let again = |problem: &Diagnostic| problem.primary.rank.is_some() && known.contains(&placed(problem));
     problems.into_iter().filter(|problem| !again(problem)).collect()
-}
-
-fn split(symbols: &Symbols<'_>, size: u64) -> Result<World, Problems> {
-    let manifest = symbols.manifest;
-    let at = manifest.world.devices.span;
-    let refuse =
-        |message: String, span| Problems(vec![Diagnostic::error(codes::WORLD, message, Label::at(span, ""))]);
-    let mut world = World::new(size).map_err(|error| refuse(error.to_string(), at))?;
-    let mut problems = Vec::new();
-    for communicator in &manifest.communicators {
-        let mut places = Vec::with_capacity(world.size() as usize);
-        for rank in 0..world.size() {
-            let env = RankEnv::new(symbols, None, world.size(), rank);
-            let color = env.int(&communicator.color);
-            let key = communicator.key.as_ref().map_or(Some(i64::from(rank)), |key| env.int(key));
-            problems.append(&mut env.take_problems());
-            match color.zip(key) {
-                Some(place) => places.push(place),
-                None => break, // reported
-            }
-        }
-        if places.len() < world.size() as usize {
-            continue;
-        }
-        if let Err(error) = world.split(&communicator.name.value, |rank| places[rank as usize]) {
-            let label = Label::at(communicator.color.place.span(), "");
-            problems.push(Diagnostic::error(codes::WORLD, error.to_string(), label));
-        }
-    }
-    if problems.is_empty() { Ok(world) } else { Err(Problems(problems).folded()) }
 }

@@ -36,9 +36,11 @@ impl<'m> Symbols<'m> {
         for (place, param) in manifest.params.iter().enumerate() {
             table.insert(param.name.value.as_str(), Symbol::Param(place));
         }
-        for (place, communicator) in manifest.communicators.iter().enumerate() {
-            // The world is communicator 0; the others are split off in file order.
-            table.insert(communicator.name.value.as_str(), Symbol::Communicator(CommId(place as u32 + 1)));
+        // The world is communicator 0; the axes of the mesh come next, then the others in file order.
+        let axes = manifest.world.mesh.iter().flat_map(|mesh| &mesh.axes).map(|axis| &axis.name);
+        let communicators = manifest.communicators.iter().map(|communicator| &communicator.name);
+        for (place, name) in axes.chain(communicators).enumerate() {
+            table.insert(name.value.as_str(), Symbol::Communicator(CommId(place as u32 + 1)));
         }
         for (place, buffer) in manifest.buffers.iter().enumerate() {
             table.insert(buffer.name.value.as_str(), Symbol::Buffer(place));
@@ -51,6 +53,12 @@ impl<'m> Symbols<'m> {
     /// What a name stands for.
     pub fn get(&self, name: &str) -> Option<Symbol> {
         self.table.get(name).copied()
+    }
+
+    /// Whether a name is that of an axis of the mesh.
+    pub(super) fn is_axis(&self, name: &str) -> bool {
+        let axes = self.manifest.world.mesh.as_ref().map_or(0, |mesh| mesh.axes.len());
+        matches!(self.get(name), Some(Symbol::Communicator(comm)) if comm.0 as usize <= axes)
     }
 
     /// Whether a value may differ between ranks.

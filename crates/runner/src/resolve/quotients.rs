@@ -8,22 +8,15 @@ use super::names::{Symbol, Symbols};
 use crate::codes;
 use crate::expr::Value;
 use crate::expr::ast::{Expr, Kind, Operator};
-use crate::manifest::model::{Arg, ArgValue, Args, Body, ParamValue};
+use crate::manifest::model::{Arg, ArgValue, Args, Body, ParamValue, Task};
 use crate::manifest::place::{Formula, Place};
 
 /// A warning for each such quotient, as rank 0 meets it.
 pub(super) fn check(job: &Job<'_>, registry: &Registry) -> Vec<Diagnostic> {
     let manifest = job.manifest;
     let mut seen = Seen { symbols: &job.symbols, env: job.env(0), found: Vec::new() };
-    for task in manifest.setup.iter().chain(&manifest.tasks).chain(&manifest.finish) {
-        if let Body::Kernel(call) = &task.body
-            && let Some(kernel) = registry.kernel(&call.kernel.value)
-        {
-            let floats = call.args.items.iter().filter(|arg| is_float(&job.symbols, kernel, &call.args, arg));
-            for formula in floats.filter_map(|arg| arg.value.formula()?.ok()) {
-                seen.look(&formula.expr, &formula.place);
-            }
-        }
+    for tasks in [&manifest.setup, &manifest.tasks, &manifest.finish] {
+        seen.tasks(tasks, registry);
     }
     seen.found
 }
@@ -49,6 +42,24 @@ struct Seen<'a> {
 }
 
 impl Seen<'_> {
+    fn tasks(&mut self, tasks: &[Task], registry: &Registry) {
+        for task in tasks {
+            match &task.body {
+                Body::Do(tasks) => self.tasks(tasks, registry),
+                Body::Kernel(call) => {
+                    let Some(kernel) = registry.kernel(&call.kernel.value) else { continue };
+                    let floats = |arg: &&Arg| is_float(self.symbols, kernel, &call.args, arg);
+                    let formulas =
+                        call.args.items.iter().filter(floats).filter_map(|arg| arg.value.formula()?.ok());
+                    for formula in formulas.collect::<Vec<_>>() {
+                        self.look(&formula.expr, &formula.place);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// Looks where a value is passed on as it is, negated or multiplied: there an integer quotient is hardly meant.
     fn look(&mut self, expr: &Expr, place: &Place) {
         match &expr.kind {

@@ -40,7 +40,8 @@ pub(super) fn check(symbols: &Symbols<'_>, problems: &RefCell<Vec<Diagnostic>>) 
     stop.when.expr.mentions(&mut |mention, range| {
         let (what, depends) = match mention {
             Mention::Name("rank") => ("`rank`".to_owned(), true),
-            Mention::Communicator(name) => (format!("the place in `{name}`"), true),
+            Mention::CommRank(name) => (format!("the place in `{name}`"), true),
+            Mention::CommSize(name) => (format!("the size of `{name}`"), !symbols.is_axis(name)),
             Mention::Place => ("the share of a rank".to_owned(), true),
             Mention::Name(name) | Mention::Len(name) => (
                 format!("`{name}`"),

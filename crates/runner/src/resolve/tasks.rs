@@ -1,34 +1,97 @@
-//! Tasks: read once into templates, then made for every rank.
+//! Tasks: read once into templates, then unrolled and made for every rank.
 
-use std::cell::RefCell;
+mod read;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use squall_core::graph::{
     ArgValue, GraphBuilder, GroupSpec, KernelSpec, Node, OpSpec, Origin, Phase, TaskSpec,
 };
-use squall_core::{BufferDecl, BufferId, CommId, Diagnostic, KernelDef, Label, Registry, Task as _, World};
+use squall_core::{BufferDecl, BufferId, CommId, Diagnostic, KernelDef, Label, Registry, World};
 
 use super::args::Argument;
 use super::env::{RankEnv, WithIndex};
-use super::names::{Symbol, Symbols};
+use super::names::Symbols;
 use crate::codes;
 use crate::expr::Env;
-use crate::manifest::model::{self, Body, GroupEntry, KernelCall, Loop, OpCall, Task};
+use crate::manifest::model::Loop;
 use crate::manifest::place::Formula;
-use crate::suggest::nearest;
 
-/// A task of the manifest, ready to be made for any rank.
-pub(super) struct Template<'m> {
+type Problems = std::cell::RefCell<Vec<Diagnostic>>;
+
+/// The tasks of a manifest, ready to be made for any rank.
+pub(super) struct Tasks<'m> {
+    /// Phase by phase in file order.
+    templates: Vec<Template<'m>>,
+    /// Whether the loops of one rank came to too much, which is told once.
+    too_many: bool,
+}
+
+impl<'m> Tasks<'m> {
+    /// Reads all tasks, as far as that needs no rank.
+    pub(super) fn read(
+        symbols: &Symbols<'m>,
+        registry: &Registry,
+        world: &World,
+        device: &str,
+        problems: &Problems,
+    ) -> Tasks<'m> {
+        Tasks { templates: read::templates(symbols, registry, world, device, problems), too_many: false }
+    }
+
+    /// Adds the tasks that a rank has to its graph.
+    pub(super) fn make(&mut self, rank: &RankEnv<'_>, builder: &mut GraphBuilder<'_>, problems: &Problems) {
+        let Tasks { templates, too_many } = self;
+        let mut unrolling = Unrolling {
+            rank,
+            builder,
+            problems,
+            path: String::new(),
+            variables: Vec::new(),
+            tasks: 0,
+            entries: 0,
+            too_many,
+        };
+        templates.iter_mut().for_each(|template| template.unroll(&mut unrolling));
+    }
+}
+
+/// The most tasks that the loops of a rank's tasks may come to.
+const MAX_TASKS: u64 = 100_000;
+/// The most rounds of a loop in a group: one for every rank of the largest world.
+const MAX_ROUNDS: u64 = squall_core::world::MAX_WORLD as u64;
+/// The most rounds of all loops in a rank's groups: such an exchange both ways.
+const MAX_ENTRIES: u64 = 2 * MAX_ROUNDS;
+
+/// A task, or a loop of tasks, of the manifest.
+struct Template<'m> {
     phase: Phase,
-    origin: Arc<Origin>,
+    /// The task's own name, or what it has for one.
+    segment: String,
+    repeat: Option<&'m Loop>,
     when: Option<&'m Formula>,
     body: Made<'m>,
     /// Whether its arguments depend on the rank.
     depends: bool,
+    /// What all its rounds have in common.
+    origin: Origin,
+    /// What was made of it, by the values of the loops' variables.
+    instances: BTreeMap<Box<[i64]>, Instance>,
+    /// How often it could not be made. The first few tell what is wrong.
+    failed: u32,
+    /// The rank where that was last.
+    failed_on: u32,
+}
+
+/// A task as it stands in graphs.
+struct Instance {
+    origin: Arc<Origin>,
+    /// The origins of a group's entries.
+    members: Vec<Arc<Origin>>,
     /// What was made last, and the buffers it was made over.
     last: Option<(Arc<Node>, Arc<Vec<BufferDecl>>)>,
-    /// Ranks it could not be made for. The first few tell what is wrong.
-    failed: u32,
 }
 
 enum Made<'m> {
@@ -42,6 +105,7 @@ enum Made<'m> {
     },
     Op(Op<'m>),
     Group(Vec<Member<'m>>),
+    Do(Vec<Template<'m>>),
 }
 
 struct Op<'m> {
@@ -52,243 +116,50 @@ struct Op<'m> {
 }
 
 struct Member<'m> {
-    origin: Arc<Origin>,
+    origin: Origin,
     repeat: Option<&'m Loop>,
     when: Option<&'m Formula>,
     op: Op<'m>,
 }
 
-/// The most rounds of a loop: one for every rank of the largest world.
-const MAX_ROUNDS: i64 = squall_core::world::MAX_WORLD as i64;
-
-type Problems = RefCell<Vec<Diagnostic>>;
-
-/// The templates of all tasks, phase by phase in file order.
-pub(super) fn templates<'s, 'm>(
-    symbols: &'s Symbols<'m>,
-    registry: &Registry,
-    world: &World,
-    device: &str,
-    problems: &Problems,
-) -> Vec<Template<'m>> {
-    let manifest = symbols.manifest;
-    let sections: [(Phase, &str, &'m [Task]); 3] = [
-        (Phase::Setup, "setup", &manifest.setup),
-        (Phase::Step, "task", &manifest.tasks),
-        (Phase::Finish, "finish", &manifest.finish),
-    ];
-    let reader = Reader { symbols, registry, world, device, problems };
-    let mut templates = Vec::new();
-    for (phase, section, tasks) in sections {
-        for (place, task) in tasks.iter().enumerate() {
-            templates.push(reader.template(phase, section, place, task));
-        }
-    }
-    templates
+/// Where the unrolling of a rank's tasks stands.
+struct Unrolling<'u, 'b, 'm> {
+    rank: &'u RankEnv<'u>,
+    builder: &'u mut GraphBuilder<'b>,
+    problems: &'u Problems,
+    /// The name of the task that is looked at: `micro[2].send`.
+    path: String,
+    /// The variables of the loops around, the outermost first.
+    variables: Vec<(&'m str, i64)>,
+    /// How many tasks and entries the loops came to on this rank.
+    tasks: u64,
+    entries: u64,
+    too_many: &'u mut bool,
 }
 
-struct Reader<'r, 's, 'm> {
-    symbols: &'s Symbols<'m>,
-    registry: &'r Registry,
-    world: &'r World,
-    device: &'r str,
-    problems: &'r Problems,
-}
-
-impl<'s, 'm> Reader<'_, 's, 'm> {
-    fn template(&self, phase: Phase, section: &str, place: usize, task: &'m Task) -> Template<'m> {
-        let name =
-            task.name.as_ref().map_or_else(|| format!("{section}[{place}]"), |name| name.value.clone());
-        let mut origin = Origin { name, span: Some(task.span), args: Vec::new() };
-        let (body, depends) = self.body(task, &mut origin).unwrap_or((Made::Unread, false));
-        Template {
-            phase,
-            origin: Arc::new(origin),
-            when: task.when.as_ref(),
-            body,
-            depends,
-            last: None,
-            failed: 0,
-        }
-    }
-
-    /// What a task does, and whether that depends on the rank.
-    fn body(&self, task: &'m Task, origin: &mut Origin) -> Option<(Made<'m>, bool)> {
-        let depends = &self.symbols.depends;
-        Some(match &task.body {
-            Body::Kernel(call) => {
-                let (kernel, args) = self.kernel(call, origin)?;
-                let block = call.grid.block.as_ref().or(self.symbols.manifest.pipeline.block.as_ref());
-                let block = block.map_or(&[][..], |block| &block.value);
-                let threads = &call.grid.threads.value;
-                let grid = threads.iter().chain(block).any(|axis| depends.formula(self.symbols, axis));
-                let depends = grid || args.iter().any(|arg| arg.depends(self.symbols));
-                (Made::Kernel { kernel, args, threads, block }, depends)
-            }
-            Body::Op(call) => {
-                let op = self.op(call, None, origin)?;
-                let depends = op.args.iter().any(|arg| arg.depends(self.symbols));
-                (Made::Op(op), depends)
-            }
-            Body::Group(group) => {
-                let before = self.problems.borrow().len();
-                let members: Vec<Member<'m>> = group
-                    .entries
-                    .iter()
-                    .enumerate()
-                    .filter_map(|(index, entry)| self.member(&origin.name, index, entry, group))
-                    .collect();
-                if self.problems.borrow().len() > before {
-                    return None;
-                }
-                let formula = |formula: &Formula| depends.formula(self.symbols, formula);
-                let depends = members.iter().any(|member| {
-                    let bounds = member.repeat.iter().flat_map(|r| r.start.iter().chain([&r.end]));
-                    member.op.args.iter().any(|arg| arg.depends(self.symbols))
-                        || member.when.is_some_and(formula)
-                        || bounds.into_iter().any(formula)
-                });
-                (Made::Group(members), depends)
-            }
-        })
-    }
-
-    fn kernel(
-        &self,
-        call: &'m KernelCall,
-        origin: &mut Origin,
-    ) -> Option<(&'static KernelDef, Vec<Argument<'m>>)> {
-        let name = call.kernel.value.as_str();
-        let Some(kernel) = self.registry.kernel(name) else {
-            let message = format!("there is no kernel `{name}`");
-            let known = self.registry.kernels().map(|(kernel, _)| kernel.name);
-            let help = match (self.registry.contract(name), nearest(name, known)) {
-                (Some(_), _) => format!("`{name}` is an op: write `op = \"{name}\"`"),
-                (None, Some(near)) => format!("did you mean `{near}`?"),
-                (None, None) => "`squall list kernels` names all there are".to_string(),
-            };
-            self.report(
-                Diagnostic::error(codes::UNKNOWN_KERNEL, message, Label::at(call.kernel.span, ""))
-                    .with_help(help),
-            );
-            return None;
-        };
-        let block = call.grid.block.as_ref().or(self.symbols.manifest.pipeline.block.as_ref());
-        let places = [("grid", call.grid.threads.span), ("block", block.and_then(|block| block.span))];
-        for (name, span) in places {
-            origin.args.extend(span.map(|span| (name.to_string(), span)));
-        }
-        let args = self.arguments(&format!("kernel `{name}`"), kernel.params(), &call.args, origin, false)?;
-        Some((kernel, args))
-    }
-
-    fn op(&self, call: &'m OpCall, library: Option<&'m str>, origin: &mut Origin) -> Option<Op<'m>> {
-        let name = call.op.value.as_str();
-        let Some(contract) = self.registry.contract(name) else {
-            let message = format!("there is no op `{name}`");
-            let known = self.registry.contracts();
-            let help = match (
-                self.registry.kernel(name),
-                op_habit(name).or_else(|| nearest(name, known.iter().map(|op| op.name()))),
-            ) {
-                (Some(_), _) => format!("`{name}` is a kernel: write `kernel = \"{name}\"`"),
-                (None, Some(near)) => format!("did you mean `{near}`?"),
-                (None, None) => "`squall list ops` names all there are".to_string(),
-            };
-            self.report(
-                Diagnostic::error(codes::UNKNOWN_OP, message, Label::at(call.op.span, "")).with_help(help),
-            );
-            return None;
-        };
-        let library = call.library.as_ref().map(|library| library.value.as_str()).or(library);
-        if let Err(error) = self.registry.op(name, self.device, library) {
-            let span = call.library.as_ref().and_then(|library| library.span).or(call.op.span);
-            let help = "`squall list ops` shows which libraries serve each op, and on which devices";
-            let code = squall_core::codes::LIBRARY;
-            self.report(Diagnostic::error(code, error.to_string(), Label::at(span, "")).with_help(help));
+impl<'m> Unrolling<'_, '_, 'm> {
+    /// The values that a loop's variable takes; `None` after a report.
+    fn values(&mut self, repeat: &Loop, width: usize) -> Option<std::ops::Range<i64>> {
+        let env = WithIndex::new(self.rank, &self.variables);
+        let int = |formula: &Formula| self.rank.kept(formula.eval_int(&env));
+        let start = repeat.start.as_ref().map_or(Some(0), int)?;
+        let end = int(&repeat.end)?;
+        if *self.too_many {
             return None;
         }
-        if let Some(span) = call.op.span {
-            origin.args.push(("op".to_string(), span));
-        }
-        let comm = self.communicator(&call.args, origin);
-        let args = self.arguments(&format!("op `{name}`"), contract.params(), &call.args, origin, true);
-        Some(Op { name, library, comm: comm?, args: args? })
-    }
-
-    fn member(
-        &self,
-        group: &str,
-        index: usize,
-        entry: &'m GroupEntry,
-        of: &'m model::Group,
-    ) -> Option<Member<'m>> {
-        let mut origin =
-            Origin { name: format!("{group}[{index}]"), span: Some(entry.span), args: Vec::new() };
-        let library = of.library.as_ref().map(|library| library.value.as_str());
-        let op = self.op(&entry.call, library, &mut origin)?;
-        Some(Member {
-            origin: Arc::new(origin),
-            repeat: entry.repeat.as_ref(),
-            when: entry.when.as_ref(),
-            op,
-        })
-    }
-
-    fn communicator(&self, args: &'m model::Args, origin: &Origin) -> Option<CommId> {
-        let Some(arg) = args.get("comm") else { return Some(CommId::WORLD) };
-        let span = arg.value.span();
-        let model::ArgValue::Text(text) = &arg.value else {
-            let message = "`comm` takes the name of a communicator";
-            self.report(Diagnostic::error(codes::ARGUMENT, message, Label::at(span, "")).into_task(origin));
-            return None;
-        };
-        let name = text.value.as_str();
-        if name == "world" {
-            return Some(CommId::WORLD);
-        }
-        if let Some(Symbol::Communicator(comm)) = self.symbols.get(name) {
-            return Some(comm);
-        }
-        if let Some(declared) = self.symbols.manifest.names.get(name) {
-            let is = declared.kind.words();
-            let message = format!("`{name}` is {is}, and `comm` takes a communicator");
-            let report = Diagnostic::error(codes::WRONG_NAME, message, Label::at(span, is));
-            self.report(report.with_related(Label::at(declared.span, "declared here")).into_task(origin));
+        let rounds = u64::try_from(end.saturating_sub(start)).unwrap_or(0);
+        self.tasks = self.tasks.saturating_add(rounds.saturating_mul(width as u64));
+        if self.tasks > MAX_TASKS {
+            *self.too_many = true;
+            let message = format!("the loops of the tasks come to more than {MAX_TASKS} tasks on a rank");
+            let label = Label::at(repeat.end.place.span(), format!("{rounds} rounds here"))
+                .on_rank(self.rank.rank())
+                .in_task(&self.path);
+            let help = "let a task or an op do more at once, over a longer range";
+            self.report(Diagnostic::error(codes::UNROLLED, message, label).with_help(help));
             return None;
         }
-        let message = format!("there is no communicator `{name}`");
-        let known = self.world.comms().map(|comm| self.world.name(comm));
-        let report = Diagnostic::error(codes::UNKNOWN_NAME, message, Label::at(span, "")).into_task(origin);
-        self.report(match nearest(name, known) {
-            Some(near) => report.with_help(format!("did you mean `{near}`?")),
-            None => {
-                report.with_help("declare it as `[communicator.NAME]`; without `comm`, all ranks take part")
-            }
-        });
-        None
-    }
-
-    fn arguments(
-        &self,
-        what: &str,
-        params: &'static [squall_core::ParamDef],
-        args: &'m model::Args,
-        origin: &mut Origin,
-        has_comm: bool,
-    ) -> Option<Vec<Argument<'m>>> {
-        let (mut read, mut ok) = (Vec::with_capacity(args.items.len()), true);
-        for arg in args.items.iter().filter(|arg| !(has_comm && arg.name.value == "comm")) {
-            origin.args.push((arg.name.value.clone(), arg.value.span()));
-            match Argument::read(self.symbols, what, params, has_comm, arg) {
-                Ok(argument) => read.push(argument),
-                Err(problem) => {
-                    self.report(problem.into_task(origin));
-                    ok = false;
-                }
-            }
-        }
-        ok.then_some(read)
+        Some(start..end)
     }
 
     fn report(&self, problem: Diagnostic) {
@@ -296,160 +167,206 @@ impl<'s, 'm> Reader<'_, 's, 'm> {
     }
 }
 
-trait IntoTask {
-    fn into_task(self, origin: &Origin) -> Self;
-}
-
-impl IntoTask for Diagnostic {
-    /// Names the task it is about.
-    fn into_task(mut self, origin: &Origin) -> Diagnostic {
-        self.primary.task = Some(origin.name.clone());
-        self
+impl<'m> Template<'m> {
+    /// Makes the task for a rank, once a round of its loop.
+    fn unroll(&mut self, unrolling: &mut Unrolling<'_, '_, 'm>) {
+        let outer = unrolling.path.len();
+        if outer > 0 {
+            unrolling.path.push('.');
+        }
+        unrolling.path.push_str(&self.segment);
+        match self.repeat {
+            None => self.round(unrolling),
+            Some(_) if self.is_given_up(unrolling.rank.rank()) => self.leave_out(unrolling),
+            Some(repeat) => {
+                let width = if let Made::Do(tasks) = &self.body { tasks.len() } else { 1 };
+                match unrolling.values(repeat, width) {
+                    Some(values) => self.rounds(&repeat.variable.value, values, unrolling),
+                    None => self.fail(unrolling),
+                }
+            }
+        }
+        unrolling.path.truncate(outer);
     }
-}
 
-/// What other systems call an op.
-fn op_habit(name: &str) -> Option<&'static str> {
-    let plain: String = name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
-    let plain = plain.strip_prefix("mpi").or_else(|| plain.strip_prefix("nccl")).unwrap_or(&plain);
-    Some(match plain {
-        "allreduce" => "all_reduce",
-        "allgather" => "all_gather",
-        "reducescatter" => "reduce_scatter",
-        "alltoall" => "all_to_all",
-        "bcast" => "broadcast",
-        "sendrecv" | "exchange" => "send_recv",
-        "isend" => "send",
-        "irecv" | "receive" => "recv",
-        _ => return None,
-    })
-}
-
-impl Template<'_> {
-    /// Adds the task to a rank's graph, if the rank has it.
-    pub(super) fn instantiate(
+    fn rounds(
         &mut self,
-        env: &RankEnv<'_>,
-        builder: &mut GraphBuilder<'_>,
-        problems: &Problems,
+        variable: &'m str,
+        values: std::ops::Range<i64>,
+        unrolling: &mut Unrolling<'_, '_, 'm>,
     ) {
-        // What failed on a few ranks is told; more of the same would only cost time.
-        const TOLD: u32 = 4;
-        if self.failed >= TOLD || (self.failed > 0 && !self.depends) {
-            self.leave_out(env, builder);
+        let outer = unrolling.path.len();
+        for value in values {
+            let _ = write!(unrolling.path, "[{value}]"); // a string takes all
+            unrolling.variables.push((variable, value));
+            self.round(unrolling);
+            unrolling.variables.pop();
+            unrolling.path.truncate(outer);
+        }
+    }
+
+    /// One round, or all there is of a task without a loop.
+    fn round(&mut self, unrolling: &mut Unrolling<'_, '_, 'm>) {
+        if self.is_given_up(unrolling.rank.rank()) {
+            self.leave_out(unrolling);
             return;
         }
-        match self.when.map(|when| env.kept(when.eval_bool(env))) {
+        let rank = unrolling.rank;
+        let env = WithIndex::new(rank, &unrolling.variables);
+        match self.when.map(|when| rank.kept(when.eval_bool(&env))) {
             Some(Some(false)) => return,
-            Some(None) => {
-                self.failed += 1;
-                self.leave_out(env, builder);
-                return;
-            }
+            Some(None) => return self.fail(unrolling),
             Some(Some(true)) | None => {}
         }
-        if !self.depends
-            && let Some((node, buffers)) = &self.last
-            && builder.share(self.phase, node, buffers)
+        match &mut self.body {
+            Made::Do(tasks) => tasks.iter_mut().for_each(|task| task.unroll(unrolling)),
+            _ => self.task(unrolling),
+        }
+    }
+
+    /// Adds the task to the rank's graph.
+    fn task(&mut self, unrolling: &mut Unrolling<'_, '_, 'm>) {
+        let Template { phase, body, depends, origin, instances, .. } = self;
+        let key: Vec<i64> = unrolling.variables.iter().map(|(_, value)| *value).collect();
+        let instance = match instances.get_mut(key.as_slice()) {
+            Some(instance) => instance,
+            None => {
+                let instance = Instance::new(&unrolling.path, origin, body);
+                instances.entry(key.into()).or_insert(instance)
+            }
+        };
+        if !*depends
+            && let Some((node, buffers)) = &instance.last
+            && unrolling.builder.share(*phase, node, buffers)
         {
             return;
         }
-        let found = builder.problems();
-        let Some(spec) = self.spec(env, builder.buffers(), &mut problems.borrow_mut()) else {
-            self.failed += 1;
-            self.leave_out(env, builder);
-            return;
+        let found = unrolling.builder.problems();
+        let Some(spec) = body.spec(instance, unrolling) else {
+            return self.fail(unrolling);
         };
-        match builder.add(self.phase, spec) {
-            Some(node) => self.last = Some((node, builder.buffers().clone())),
-            None if builder.problems() > found => {
-                self.failed += 1;
-                self.leave_out(env, builder);
-            }
+        match unrolling.builder.add(*phase, spec) {
+            Some(node) => instance.last = Some((node, unrolling.builder.buffers().clone())),
+            None if unrolling.builder.problems() > found => self.fail(unrolling),
             None => {} // nothing to run on this rank
         }
     }
 
+    /// What failed on a few ranks is told; more of the same would only cost time. A loop is left out as a whole on the
+    /// ranks behind the one that told of what is in it.
+    fn is_given_up(&self, rank: u32) -> bool {
+        const TOLD: u32 = 4;
+        let told = |task: &Template<'_>| task.failed_on != rank && task.is_given_up(rank);
+        self.failed >= TOLD
+            || self.failed > 0 && !self.depends && self.failed_on != rank
+            || matches!(&self.body, Made::Do(tasks) if tasks.iter().any(told))
+    }
+
+    fn fail(&mut self, unrolling: &mut Unrolling<'_, '_, 'm>) {
+        self.failed += 1;
+        self.failed_on = unrolling.rank.rank();
+        self.leave_out(unrolling);
+    }
+
     /// Notes in a rank's graph that the task is missing, with all that it may do.
-    fn leave_out(&self, env: &RankEnv<'_>, builder: &mut GraphBuilder<'_>) {
+    fn leave_out(&self, unrolling: &mut Unrolling<'_, '_, 'm>) {
         let ops: Vec<&Op<'_>> = match &self.body {
             Made::Unread | Made::Kernel { .. } => Vec::new(),
             Made::Op(op) => vec![op],
             Made::Group(members) => members.iter().map(|member| &member.op).collect(),
+            Made::Do(tasks) => return tasks.iter().for_each(|task| task.leave_out(unrolling)),
         };
-        let (comms, buffers) = match &self.body {
+        let builder = &mut *unrolling.builder;
+        let (comms, buffers): (_, Vec<usize>) = match &self.body {
             // It may be about anything.
-            Made::Unread => (env.communicators(), (0..builder.buffers().len()).collect()),
+            Made::Unread => (unrolling.rank.communicators(), (0..builder.buffers().len()).collect()),
             Made::Kernel { args, .. } => (Vec::new(), args.iter().filter_map(Argument::buffer).collect()),
-            Made::Op(_) | Made::Group(_) => {
+            Made::Op(_) | Made::Group(_) | Made::Do(_) => {
                 let args = ops.iter().flat_map(|op| &op.args);
                 (ops.iter().map(|op| op.comm).collect(), args.filter_map(Argument::buffer).collect())
             }
         };
-        let buffers: Vec<usize> = buffers;
         let buffers = buffers.into_iter().map(|place| BufferId(place as u32)).collect();
         builder.gap(self.phase, comms, buffers);
     }
+}
 
-    /// The task on a rank; `None` if something is wrong with it, all of which is then kept.
-    fn spec(
-        &self,
-        env: &RankEnv<'_>,
-        buffers: &[BufferDecl],
-        problems: &mut Vec<Diagnostic>,
-    ) -> Option<TaskSpec> {
-        Some(match &self.body {
-            Made::Unread => return None,
-            Made::Kernel { kernel, args, threads, block } => {
-                let values = values(args, &self.origin, None, buffers, env, env, problems);
-                let threads = self.dims("threads", threads, env, problems);
-                let block = self.dims("block", block, env, problems);
-                let spec = KernelSpec::new(kernel).from_origin(self.origin.clone()).grid(threads?, block?);
-                TaskSpec::Kernel(values?.into_iter().fold(spec, |spec, (name, value)| spec.arg(name, value)))
-            }
-            Made::Op(op) => TaskSpec::Op(op.spec(&self.origin, None, buffers, env, env, problems)?),
-            Made::Group(members) => {
-                let mut group = Some(GroupSpec::new().from_origin(self.origin.clone()));
-                for member in members {
-                    let specs = member.specs(buffers, env, problems);
-                    group =
-                        group.zip(specs).map(|(group, specs)| specs.into_iter().fold(group, GroupSpec::with));
-                }
-                TaskSpec::Group(group?)
-            }
-        })
-    }
-
-    /// The lengths of a grid's axes; `what` is the key that gives them.
-    fn dims(
-        &self,
-        what: &str,
-        axes: &[Formula],
-        env: &RankEnv<'_>,
-        problems: &mut Vec<Diagnostic>,
-    ) -> Option<[u64; 3]> {
-        let (mut dims, met) = (Some([1u64; 3]), env.problems());
-        for (axis, formula) in axes.iter().enumerate() {
-            let length = env.int(formula);
-            let valid = length.and_then(|length| u64::try_from(length).ok());
-            if let (Some(length), None) = (length, valid) {
-                let message = format!("`{what}` is {length} long on rank {}", env.rank());
-                let label = Label::at(formula.place.span(), "a length cannot be negative")
-                    .on_rank(env.rank())
-                    .in_task(&self.origin.name);
-                let help = "let it be at least 0, as `max(…, 0)` does; a task whose grid is empty is skipped";
-                problems.push(Diagnostic::error(codes::SHAPE, message, label).with_help(help));
-            }
-            match (&mut dims, valid) {
-                (Some(dims), Some(length)) => {
-                    dims.iter_mut().skip(axis).take(1).for_each(|dim| *dim = length)
-                }
-                _ => dims = None,
-            }
+impl Instance {
+    /// `name` is the task's in this round, and `origin` what it has in all rounds.
+    fn new(name: &str, origin: &Origin, body: &Made<'_>) -> Instance {
+        let named = |name: String, origin: &Origin| Arc::new(Origin { name, ..origin.clone() });
+        let members = match body {
+            Made::Group(members) => members.as_slice(),
+            _ => &[],
+        };
+        let members = members.iter().enumerate();
+        Instance {
+            origin: named(name.to_owned(), origin),
+            members: members
+                .map(|(place, member)| named(format!("{name}[{place}]"), &member.origin))
+                .collect(),
+            last: None,
         }
-        env.name_problems(met, |problem| say_where(problem, &self.origin, None));
-        dims
     }
+}
+
+impl<'m> Made<'m> {
+    /// The task on a rank; `None` if something is wrong with it, all of which is then kept.
+    fn spec(&self, instance: &Instance, unrolling: &mut Unrolling<'_, '_, 'm>) -> Option<TaskSpec> {
+        let (origin, rank) = (&instance.origin, unrolling.rank);
+        if let Made::Group(members) = self {
+            let mut group = Some(GroupSpec::new().from_origin(origin.clone()));
+            for (member, origin) in members.iter().zip(&instance.members) {
+                let specs = member.specs(origin, unrolling);
+                group = group.zip(specs).map(|(group, specs)| specs.into_iter().fold(group, GroupSpec::with));
+            }
+            return group.map(TaskSpec::Group);
+        }
+        let (buffers, problems) = (unrolling.builder.buffers(), &mut *unrolling.problems.borrow_mut());
+        let env = WithIndex::new(rank, &unrolling.variables);
+        match self {
+            Made::Unread | Made::Group(_) | Made::Do(_) => None,
+            Made::Kernel { kernel, args, threads, block } => {
+                let values = values(args, origin, None, buffers, rank, &env, problems);
+                let threads = dims("threads", threads, origin, rank, &env, problems);
+                let block = dims("block", block, origin, rank, &env, problems);
+                let spec = KernelSpec::new(kernel).from_origin(origin.clone()).grid(threads?, block?);
+                let spec = values?.into_iter().fold(spec, |spec, (name, value)| spec.arg(name, value));
+                Some(TaskSpec::Kernel(spec))
+            }
+            Made::Op(op) => op.spec(origin, None, buffers, rank, &env, problems).map(TaskSpec::Op),
+        }
+    }
+}
+
+/// The lengths of a grid's axes; `what` is the key that gives them.
+fn dims(
+    what: &str,
+    axes: &[Formula],
+    origin: &Origin,
+    rank: &RankEnv<'_>,
+    env: &dyn Env,
+    problems: &mut Vec<Diagnostic>,
+) -> Option<[u64; 3]> {
+    let (mut dims, met) = (Some([1u64; 3]), rank.problems());
+    for (axis, formula) in axes.iter().enumerate() {
+        let length = rank.kept(formula.eval_int(env));
+        let valid = length.and_then(|length| u64::try_from(length).ok());
+        if let (Some(length), None) = (length, valid) {
+            let message = format!("`{what}` is {length} long on rank {}", rank.rank());
+            let label = Label::at(formula.place.span(), "a length cannot be negative")
+                .on_rank(rank.rank())
+                .in_task(&origin.name);
+            let help = "let it be at least 0, as `max(…, 0)` does; a task whose grid is empty is skipped";
+            problems.push(Diagnostic::error(codes::SHAPE, message, label).with_help(help));
+        }
+        match (&mut dims, valid) {
+            (Some(dims), Some(length)) => dims.iter_mut().skip(axis).take(1).for_each(|dim| *dim = length),
+            _ => dims = None,
+        }
+    }
+    rank.name_problems(met, |problem| say_where(problem, origin, None));
+    dims
 }
 
 /// All arguments of a task on a rank; `None` if one is wrong, and then all that are have been kept, each under the name of
@@ -508,44 +425,64 @@ impl Op<'_> {
     }
 }
 
-impl Member<'_> {
+impl<'m> Member<'m> {
     /// The ops it stands for on a rank, one a round; `None` if one is wrong. The first such round is kept.
-    fn specs(
-        &self,
-        buffers: &[BufferDecl],
-        rank: &RankEnv<'_>,
-        problems: &mut Vec<Diagnostic>,
-    ) -> Option<Vec<OpSpec>> {
+    fn specs(&self, origin: &Arc<Origin>, unrolling: &mut Unrolling<'_, '_, 'm>) -> Option<Vec<OpSpec>> {
+        let rank = unrolling.rank;
         let Some(repeat) = self.repeat else {
-            return match self.present(rank, rank)? {
-                true => Some(vec![self.op.spec(&self.origin, None, buffers, rank, rank, problems)?]),
-                false => Some(Vec::new()),
-            };
+            let env = WithIndex::new(rank, &unrolling.variables);
+            if !self.present(rank, &env)? {
+                return Some(Vec::new());
+            }
+            let (buffers, problems) = (unrolling.builder.buffers(), &mut *unrolling.problems.borrow_mut());
+            return Some(vec![self.op.spec(origin, None, buffers, rank, &env, problems)?]);
         };
-        let start = repeat.start.as_ref().map_or(Some(0), |start| rank.int(start))?;
-        let end = rank.int(&repeat.end)?;
-        if end.saturating_sub(start) > MAX_ROUNDS {
-            let message = format!(
-                "the loop has {} rounds; a group has at most {MAX_ROUNDS}",
-                end.saturating_sub(start)
-            );
-            let label =
-                Label::at(repeat.end.place.span(), "").on_rank(rank.rank()).in_task(&self.origin.name);
-            problems.push(Diagnostic::error(codes::LOOP, message, label));
-            return None;
-        }
+        let values = self.values(repeat, origin, unrolling)?;
         let variable = repeat.variable.value.as_str();
+        let (buffers, problems) = (unrolling.builder.buffers(), &mut *unrolling.problems.borrow_mut());
         let mut specs = Vec::new();
-        for value in start..end {
-            let env = WithIndex::variable(rank, variable, value);
+        let mut variables = unrolling.variables.clone();
+        for value in values {
+            variables.push((variable, value));
+            let env = WithIndex::new(rank, &variables);
             if self.present(rank, &env)? {
-                let origin =
-                    Origin { name: format!("{}.{value}", self.origin.name), ..(*self.origin).clone() };
+                let origin = Origin { name: format!("{}.{value}", origin.name), ..(**origin).clone() };
                 let round = Some((variable, value));
                 specs.push(self.op.spec(&Arc::new(origin), round, buffers, rank, &env, problems)?);
             }
+            variables.pop();
         }
         Some(specs)
+    }
+
+    /// The values that the loop's variable takes; `None` after a report.
+    fn values(
+        &self,
+        repeat: &Loop,
+        origin: &Origin,
+        unrolling: &mut Unrolling<'_, '_, 'm>,
+    ) -> Option<std::ops::Range<i64>> {
+        let rank = unrolling.rank;
+        let env = WithIndex::new(rank, &unrolling.variables);
+        let int = |formula: &Formula| rank.kept(formula.eval_int(&env));
+        let start = repeat.start.as_ref().map_or(Some(0), int)?;
+        let end = int(&repeat.end)?;
+        let rounds = u64::try_from(end.saturating_sub(start)).unwrap_or(0);
+        let entries = unrolling.entries.saturating_add(rounds);
+        let (code, message) = if rounds > MAX_ROUNDS {
+            (codes::LOOP, format!("the loop has {rounds} rounds; a group has at most {MAX_ROUNDS}"))
+        } else if entries > MAX_ENTRIES {
+            if std::mem::replace(unrolling.too_many, true) {
+                return None;
+            }
+            (codes::UNROLLED, format!("the loops in groups come to more than {MAX_ENTRIES} ops on a rank"))
+        } else {
+            unrolling.entries = entries;
+            return Some(start..end);
+        };
+        let label = Label::at(repeat.end.place.span(), "").on_rank(rank.rank()).in_task(&origin.name);
+        unrolling.report(Diagnostic::error(code, message, label));
+        None
     }
 
     fn present(&self, rank: &RankEnv<'_>, env: &dyn Env) -> Option<bool> {

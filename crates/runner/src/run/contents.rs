@@ -126,7 +126,7 @@ impl Contents<'_> {
                 if index.is_multiple_of(1 << 14) && (self.stopped)() {
                     return Err(Filling::Fault(RunError::Interrupted.into()));
                 }
-                at.number(&WithIndex::new(env, index), formula).map_err(Filling::Fault)
+                at.number(&WithIndex::new(env, &[("i", index as i64)]), formula).map_err(Filling::Fault)
             })
             .map_err(|error| match error {
                 Filling::Fault(fault) => fault,

@@ -29,6 +29,32 @@ fn a_rank_between_two_neighbours() {
     insta::assert_snapshot!(example("heat/heat.toml", &["--rank", "1"]));
 }
 
+/// Its axes are communicators, and the tasks of its loops have the names of their rounds.
+#[test]
+fn a_mesh_and_a_loop() {
+    let folder = Folder::with(
+        r#"manifest = 1
+[world]
+devices = "host:0..4"
+mesh = [{ dp = "world / 2" }, { tp = 2 }]
+[communicator.ends]
+color = "1 if rank % 3 == 0 and tp.size == 2 else 0 if rank == 1 else 2"
+[buffer.u]
+dtype = "f32"
+shape = ["4 / tp.size", 8]
+init = { fill = "dp.rank" }
+[[task]]
+name = "rows"
+for = "m in tp.size"
+do = [
+  { name = "sum", op = "all_reduce", args = { buffer = "u[m]", reduce = "sum", comm = "tp" } },
+  { op = "broadcast", args = { buffer = "u[m]", root = 0, comm = "ends" }, when = "m == 1" },
+]
+"#,
+    );
+    insta::assert_snapshot!(plan(&folder, &["m.toml"]));
+}
+
 /// Rows and columns of 2 x 3 ranks, a group, a root, all three phases.
 const GRID: &str = r#"manifest = 1
 [pipeline]

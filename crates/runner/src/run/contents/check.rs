@@ -97,7 +97,7 @@ fn try_values(at: &Spot<'_>, env: &RankEnv<'_>, init: &Init) -> Made<()> {
         }
         Init::Fill(formula) => {
             for index in [0, len.saturating_sub(1)].into_iter().filter(|&index| index < len) {
-                let value = at.number(&WithIndex::new(env, index), formula)?;
+                let value = at.number(&WithIndex::new(env, &[("i", index as i64)]), formula)?;
                 one(index, value).map_err(|error| at.init(formula, error))?;
             }
             return Ok(());
