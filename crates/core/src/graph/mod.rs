@@ -7,12 +7,13 @@ mod arguments;
 mod builder;
 mod check;
 pub(crate) mod partial;
+pub(crate) mod renaming;
 mod spec;
 
 use std::sync::Arc;
 
 use crate::args::{Arg, Args};
-use crate::buffer::BufferDecl;
+use crate::buffer::{BufferDecl, BufferId};
 use crate::diagnostic::Span;
 use crate::grid::Grid;
 use crate::kernel::KernelDef;
@@ -21,9 +22,11 @@ use crate::param::ParamDef;
 use crate::task::{Access, Description};
 use crate::world::{CommId, Part, World};
 
+use self::renaming::Renaming;
+
 pub use builder::GraphBuilder;
 pub use partial::Partial;
-pub use spec::{ArgValue, GroupSpec, IntoDims, KernelSpec, OpSpec, TaskSpec};
+pub use spec::{ArgValue, GroupSpec, IntoDims, KernelSpec, OpSpec, SwapSpec, TaskSpec};
 
 /// When tasks run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,6 +89,9 @@ pub enum Body {
         /// Whether it was written as a group.
         group: bool,
     },
+    /// Renames: for all later tasks and steps of the rank, each of two buffers' names stands for what the other stood for.
+    /// They are alike in dtype and shape. Nothing moves; it runs as a task that has nothing to do.
+    Swap([BufferId; 2]),
 }
 
 /// A kernel with its arguments and grid.
@@ -132,6 +138,7 @@ impl Node {
         let (kernel, ops) = match &self.body {
             Body::Kernel(task) => (Some(task), &[][..]),
             Body::Ops { ops, .. } => (None, ops.as_slice()),
+            Body::Swap(_) => (None, &[][..]),
         };
         let kernel = kernel.map(|t| (&self.origin, t.kernel.params, t.args.as_slice(), &t.description));
         kernel
@@ -148,9 +155,23 @@ impl Node {
     /// The ops it issues; none for a kernel.
     pub fn ops(&self) -> &[OpTask] {
         match &self.body {
-            Body::Kernel(_) => &[],
+            Body::Kernel(_) | Body::Swap(_) => &[],
             Body::Ops { ops, .. } => ops,
         }
+    }
+
+    /// The buffers it names.
+    pub(crate) fn buffers(&self) -> impl Iterator<Item = BufferId> {
+        let swapped = match self.body {
+            Body::Swap(pair) => Some(pair),
+            Body::Kernel(_) | Body::Ops { .. } => None,
+        };
+        let args = self.parts().flat_map(|(_, _, args, _)| args);
+        let named = args.filter_map(|arg| match arg {
+            Arg::Buffer(range) => Some(range.buffer),
+            _ => None,
+        });
+        named.chain(swapped.into_iter().flatten())
     }
 }
 
@@ -205,17 +226,17 @@ impl TaskGraph {
     /// Whether each buffer, by id, is named by a task of this rank: the rank has it then.
     pub fn uses(&self) -> Vec<bool> {
         let mut uses = vec![false; self.buffers.len()];
-        for node in self.phases.iter().flatten().chain(&self.skipped) {
-            for (_, _, args, _) in node.parts() {
-                for arg in args {
-                    if let Arg::Buffer(range) = arg
-                        && let Some(used) = uses.get_mut(range.buffer.0 as usize)
-                    {
-                        *used = true;
-                    }
-                }
+        let nodes = self.phases.iter().flatten().chain(&self.skipped);
+        for buffer in nodes.flat_map(|node| node.buffers()) {
+            if let Some(used) = uses.get_mut(buffer.0 as usize) {
+                *used = true;
             }
         }
         uses
+    }
+
+    /// How one step renames buffers.
+    pub(crate) fn renaming(&self) -> Renaming {
+        Renaming::default().after(self, Phase::Step)
     }
 }
