@@ -28,7 +28,8 @@ pub(super) fn check(graphs: &[TaskGraph]) -> Option<Diagnostic> {
     let report = |graph: &TaskGraph, text: String, help: &str| {
         let swaps = |node: &&Node| matches!(node.body, Body::Swap(_));
         let last = graph.tasks(Phase::Step).iter().map(AsRef::as_ref).rfind(swaps)?;
-        let label = Label::at(last.origin.span, "").on_rank(graph.rank()).in_task(&last.origin.name);
+        let label =
+            Label::at(last.origin.span_of("swap"), "").on_rank(graph.rank()).in_task(&last.origin.name);
         Some(Diagnostic::error(codes::TURNS, text, label).with_help(help))
     };
     if let Some(graph) = graphs.iter().find(|graph| order(graph) > MOST_TURNS) {

@@ -275,6 +275,8 @@ pub enum Body {
     Op(OpCall),
     /// `group`.
     Group(Group),
+    /// `swap`.
+    Swap(Swap),
 }
 
 /// A kernel with its arguments and its grid.
@@ -306,6 +308,15 @@ pub struct Group {
     pub library: Option<At<String>>,
     /// The ops, in order.
     pub entries: Vec<GroupEntry>,
+}
+
+/// A renaming of two buffers.
+#[derive(Clone, Debug)]
+pub struct Swap {
+    /// The list of the two.
+    pub span: Span,
+    /// Their names.
+    pub names: [At<String>; 2],
 }
 
 /// An op of a group.

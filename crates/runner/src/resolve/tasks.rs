@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use squall_core::graph::{
-    ArgValue, GraphBuilder, GroupSpec, KernelSpec, Node, OpSpec, Origin, Phase, TaskSpec,
+    ArgValue, GraphBuilder, GroupSpec, KernelSpec, Node, OpSpec, Origin, Phase, SwapSpec, TaskSpec,
 };
 use squall_core::{BufferDecl, BufferId, CommId, Diagnostic, KernelDef, Label, Registry, Task as _, World};
 
-use super::args::Argument;
+use super::args::{self, Argument};
 use super::env::{RankEnv, WithIndex};
 use super::names::{Symbol, Symbols};
 use crate::codes;
@@ -42,6 +42,7 @@ enum Made<'m> {
     },
     Op(Op<'m>),
     Group(Vec<Member<'m>>),
+    Swap([BufferId; 2]),
 }
 
 struct Op<'m> {
@@ -149,6 +150,17 @@ impl<'s, 'm> Reader<'_, 's, 'm> {
                         || bounds.into_iter().any(formula)
                 });
                 (Made::Group(members), depends)
+            }
+            Body::Swap(swap) => {
+                origin.args.push(("swap".to_string(), swap.span));
+                let [a, b] = swap.names.each_ref().map(|name| {
+                    let span = name.span.unwrap_or(swap.span);
+                    let named = args::named(self.symbols, "swap", &name.value, span);
+                    named.map_err(|problem| self.report(problem.into_task(origin))).ok()
+                });
+                let pair = [a?, b?];
+                let ids = pair.map(|place| BufferId(place as u32));
+                (Made::Swap(ids), pair.iter().any(|&place| depends.buffer(place)))
             }
         })
     }
@@ -373,13 +385,14 @@ impl Template<'_> {
     /// Notes in a rank's graph that the task is missing, with all that it may do.
     fn leave_out(&self, env: &RankEnv<'_>, builder: &mut GraphBuilder<'_>) {
         let ops: Vec<&Op<'_>> = match &self.body {
-            Made::Unread | Made::Kernel { .. } => Vec::new(),
+            Made::Unread | Made::Kernel { .. } | Made::Swap(_) => Vec::new(),
             Made::Op(op) => vec![op],
             Made::Group(members) => members.iter().map(|member| &member.op).collect(),
         };
         let (comms, buffers) = match &self.body {
             // It may be about anything.
             Made::Unread => (env.communicators(), (0..builder.buffers().len()).collect()),
+            Made::Swap(pair) => (Vec::new(), pair.iter().map(|buffer| buffer.0 as usize).collect()),
             Made::Kernel { args, .. } => (Vec::new(), args.iter().filter_map(Argument::buffer).collect()),
             Made::Op(_) | Made::Group(_) => {
                 let args = ops.iter().flat_map(|op| &op.args);
@@ -417,6 +430,7 @@ impl Template<'_> {
                 }
                 TaskSpec::Group(group?)
             }
+            Made::Swap([a, b]) => TaskSpec::Swap(SwapSpec::new(*a, *b).from_origin(self.origin.clone())),
         })
     }
 
