@@ -161,8 +161,12 @@ impl State<'_> {
             .with_related(Label::at(decl.span, "declared here"))
             .with_help(self.mend(name));
         self.report(report);
-        // Once is enough for each buffer.
-        let whole = 0..decl.len();
+        self.forgive(name);
+    }
+
+    /// Takes what a name stands for as written from here on: once is enough for each buffer.
+    fn forgive(&mut self, name: BufferId) {
+        let whole = self.graph.buffers.get(name.0 as usize).map_or(0..0, |decl| 0..decl.len());
         self.of(name).into_iter().for_each(|written| written.add(&whole));
     }
 
@@ -182,6 +186,7 @@ impl State<'_> {
             );
             let label = Label::at(decl.span, format!("`{}` is downloaded", decl.name)).on_rank(graph.rank);
             self.report(Diagnostic::error(codes::UNWRITTEN, text, label).with_help(self.mend(name)));
+            self.forgive(name);
         }
     }
 
@@ -196,7 +201,7 @@ impl State<'_> {
     fn by_then(&self, name: BufferId) -> String {
         match self.graph.buffers.get(self.names.of(name).0 as usize) {
             Some(decl) if self.names.of(name) != name => {
-                format!(", by then what was declared as `{}`", decl.name)
+                format!(" (by then what was declared as `{}`)", decl.name)
             }
             _ => String::new(),
         }

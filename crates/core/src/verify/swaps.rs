@@ -41,7 +41,7 @@ pub(super) fn check(graphs: &[TaskGraph]) -> Option<Diagnostic> {
         let help = "let the cycles be shorter, or `copy` one of the buffers instead of swapping it";
         return report(graph, text, help);
     }
-    let graph = graphs.iter().max_by_key(|graph| order(graph))?;
+    let graph = graphs.iter().rev().max_by_key(|graph| order(graph))?;
     let ranks = graphs.iter().map(|graph| (graph.rank(), order(graph).to_string()));
     let text = format!(
         "the swaps of a step come back to where they began after {turns} steps for all ranks together, and a plan keeps at most {MOST_TURNS} graphs: after {}",

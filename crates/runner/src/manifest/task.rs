@@ -198,7 +198,7 @@ fn swap<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>, field: Field<'_, '
     };
     let names: Vec<_> = items.iter().filter_map(|item| swapped(reader, field.part(item))).collect();
     if items.len() != 2 {
-        let message = format!("`swap` takes the names of two buffers, and here are {}", items.len());
+        let message = format!("`swap` takes the names of two buffers, and this has {}", items.len());
         let help = match items.len() {
             0 | 1 => help,
             _ => {
@@ -212,7 +212,7 @@ fn swap<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>, field: Field<'_, '
 
 /// The name of a whole buffer.
 fn swapped<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<At<String>> {
-    let text = reader.text(field)?;
+    let text = reader.text_or(field, "the name of a buffer")?;
     match text.buffer() {
         Ok(buffer) if buffer.index.is_empty() => {
             let name = At::new(buffer.name.to_string(), text.place.part(&buffer.name_range));
@@ -244,10 +244,11 @@ fn group<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>, field: Field<'_, 
 
 fn entry<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<GroupEntry> {
     let table = field.node.get_ref().as_table();
-    if let Some((key, _)) = table.and_then(|table| table.get_key_value("kernel")) {
-        let label = Label::at(Span::from(key.span()), "a kernel");
+    let other = ["kernel", "swap"].iter().find_map(|&what| Some((what, table?.get_key_value(what)?.0)));
+    if let Some((what, key)) = other {
+        let label = Label::at(Span::from(key.span()), format!("a {what}"));
         let message = "a group holds ops alone";
-        let help = "write the kernel as a task of its own, before or after the group";
+        let help = format!("write the {what} as a task of its own, before or after the group");
         reader.report(Diagnostic::error(codes::MISPLACED_KEY, message, label).with_help(help));
         return None;
     }
