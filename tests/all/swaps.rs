@@ -140,7 +140,7 @@ fn random_programs_do_what_they_would_if_contents_were_swapped() {
     };
     // How many programs had this period; in the end, those of which it was too long.
     let mut periods = [0; 6];
-    for _ in 0..60 {
+    for _ in 0..30 {
         let [setup, step, finish] = [2, 6, 3].map(|most| {
             let tasks = next(most + 1);
             (0..tasks).map(|_| Task::random(&mut next)).collect::<Vec<_>>()
@@ -194,7 +194,7 @@ fn random_programs_do_what_they_would_if_contents_were_swapped() {
             }
         }
     }
-    assert!(periods[1..].iter().all(|&programs| programs > 1), "{periods:?}");
+    assert!(periods[1..].iter().all(|&programs| programs > 0), "{periods:?}");
 }
 
 /// Which buffer a task wrote in which step, and what.
