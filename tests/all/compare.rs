@@ -145,6 +145,24 @@ fn the_first_task_that_differs_is_named_with_its_rank_step_and_element() {
     assert!(text.ends_with(" is allowed; 2 of 10 elements it wrote there differ"), "{text}");
 }
 
+/// Of buffers that are swapped, the one is named that the task names, in every turn.
+#[test]
+fn a_difference_in_a_swapped_buffer_is_named_as_the_task_names_it() {
+    let text = AVERAGE.replace("src = \"x\", dst = \"x\"", "src = \"x\", dst = \"y\"")
+        + "[[task]]\nname = \"flip\"\nswap = [\"x\", \"y\"]\n[buffer.y]\ndtype = \"f32\"\nshape = [2, 5]\n";
+    assert_eq!(compare_text(&faultless(), &text).unwrap().differences, []);
+    for step in [1, 2] {
+        let registry = disturbed(move |ran| {
+            if ran.is("sqrt", 0, step) {
+                ran.change(0, 3, |x: f32| 2.0 * x + 1.0);
+            }
+            Ok(())
+        });
+        let compared = found(compare_text(&registry, &text));
+        assert_eq!(only(&compared).1, (Phase::Step, step, 0, "root", "y", &[0, 3][..]));
+    }
+}
+
 #[test]
 fn nothing_runs_after_the_step_that_differs() {
     let registry = disturbed(|ran| {

@@ -2,6 +2,9 @@
 //!
 //! A task is checked once, when it is added to a [`GraphBuilder`], and is then an immutable [`Node`] that ranks with
 //! the same numbers share: ten thousand ranks cost one pointer a task where nothing depends on the rank.
+//!
+//! A swap ([`SwapSpec`]) is a task, too, for double buffering: tasks name buffers, and a swap changes whose memory a name stands
+//! for from there on, in later steps as well. See [`Verified::turns`](crate::Verified::turns) for what a plan makes of it.
 
 mod arguments;
 mod builder;
