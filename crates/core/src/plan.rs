@@ -99,7 +99,7 @@ impl ExecutionPlan {
     }
 
     /// Enqueues a phase once; `step` counts steps from 0. It may be done when this returns, or later. Allocates nothing
-    /// but at the one capture.
+    /// but where a turn is captured.
     pub(crate) fn run(&mut self, phase: Phase, step: u64) -> Result<(), TaskError> {
         self.at = None;
         if phase == Phase::Step {
@@ -131,11 +131,10 @@ impl ExecutionPlan {
 
     /// Whether this step is one to capture. The first of each turn runs eagerly: libraries connect in it, which cannot be captured.
     fn records(&self, step: u64) -> bool {
-        let captured = self.captured.get(self.names.turn());
         self.capture
-            && step >= self.captured.len() as u64
             && self.observed.is_none()
-            && captured.is_some_and(Option::is_none)
+            && step >= self.captured.len() as u64
+            && self.captured.get(self.names.turn()).is_some_and(Option::is_none)
     }
 
     /// The works of a phase, as its tasks stand for the next run of it.

@@ -31,7 +31,7 @@ pub fn describe(job: &Job<'_>, verified: &Verified, only: Option<u32>) -> String
     if verified.turns() > 1 {
         let _ = writeln!(
             text,
-            "steps swap buffers: each rank keeps {} graphs, and takes turns",
+            "steps swap buffers: each rank keeps {} graphs of its step, which take turns",
             verified.turns()
         );
     }

@@ -78,13 +78,13 @@ impl Verified {
     #[cfg(feature = "unverified")]
     #[doc(hidden)]
     pub fn unverified(graphs: Vec<TaskGraph>) -> Verified {
-        Verified::of(graphs)
+        let turns = swaps::turns(&graphs);
+        Verified::of(graphs, turns)
     }
 
-    fn of(graphs: Vec<TaskGraph>) -> Verified {
+    fn of(graphs: Vec<TaskGraph>, turns: u64) -> Verified {
         let plan_hash = hash::plan_hash(&graphs);
-        let turns = swaps::turns(&graphs).min(swaps::MOST_TURNS) as usize;
-        Verified { graphs, plan_hash, turns }
+        Verified { graphs, plan_hash, turns: turns.min(swaps::MOST_TURNS) as usize }
     }
 }
 
@@ -97,13 +97,14 @@ pub fn verify(mut graphs: Vec<TaskGraph>) -> Result<Verified, Problems> {
     if let Some(problem) = incomplete(&graphs) {
         return Err(Problems(vec![problem]));
     }
-    problems.extend(swaps::check(&graphs));
+    let turns = swaps::turns(&graphs);
+    problems.extend(swaps::check(&graphs, turns));
     dataflow::check(&graphs, &mut problems);
     phases(&graphs, &[], &mut problems);
     if !problems.is_empty() {
         return Err(Problems(fold(problems)));
     }
-    Ok(Verified::of(graphs))
+    Ok(Verified::of(graphs, turns))
 }
 
 /// What stands against a job some of whose tasks were refused, whatever these would have done: a refused task counts as
@@ -131,7 +132,7 @@ pub fn verify_partial(partials: Vec<Partial>) -> Vec<Diagnostic> {
     graphs.sort_by_key(TaskGraph::rank);
     let mut problems: Vec<Diagnostic> = incomplete(&graphs).into_iter().collect();
     if problems.is_empty() {
-        problems.extend(swaps::check(&graphs));
+        problems.extend(swaps::check(&graphs, swaps::turns(&graphs)));
         dataflow::check(&graphs, &mut problems);
         phases(&graphs, &gaps, &mut problems);
     }

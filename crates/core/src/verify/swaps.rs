@@ -18,9 +18,8 @@ pub(super) fn turns(graphs: &[TaskGraph]) -> u64 {
     graphs.iter().fold(1, |turns, graph| common_multiple(turns, graph.renaming().order()))
 }
 
-/// Reports too many turns, with what is renamed to what.
-pub(super) fn check(graphs: &[TaskGraph]) -> Option<Diagnostic> {
-    let turns = turns(graphs);
+/// Reports that these turns are too many, with what is renamed to what.
+pub(super) fn check(graphs: &[TaskGraph], turns: u64) -> Option<Diagnostic> {
     if turns <= MOST_TURNS {
         return None;
     }
