@@ -137,11 +137,11 @@ fn a_finish_is_judged_after_every_turn() {
         g.step(swap("s", a, b)).step(swap("t", b, c)).finish(sum("f", c));
     });
     assert!(second.contains("of `c` (by then what was declared as `b`)"), "{second}");
-    // The finish after the first step writes all of `b`, and no step reads it.
+    // A finish after the first step would write what the second reads; but it comes after the last.
     let third = says_of(|g, [a, b, c]| {
-        g.step(write("w", a, a)).step(swap("s", b, c)).finish(write("f", a, b)).step(sum("r", b));
+        g.setup(write("w", a, b)).step(sum("r", b)).step(swap("s", b, c)).finish(write("f", a, b));
     });
-    assert!(third.contains("of `b`"), "{third}");
+    assert!(third.contains("of `b` (by then what was declared as `c`)"), "{third}");
 }
 
 #[test]
