@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use squall_core::graph::{GroupSpec, KernelSpec};
-use squall_core::{BufferDecl, BufferId, DType, Download, Feed, OpSpec, Options, ReduceOp, Upload};
+use squall_core::{BufferDecl, BufferId, DType, Download, Feed, OpSpec, Options, ReduceOp, SwapSpec, Upload};
 use squall_tests::{bind, graphs, registry};
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
@@ -47,6 +47,7 @@ fn steps_allocate_nothing() {
         let x = graph.buffer(decl("x").upload(Upload::Every));
         let y = graph.buffer(decl("y").download(Download::Every));
         let z = graph.buffer(decl("z"));
+        let (old, new) = (graph.buffer(decl("old")), graph.buffer(decl("new")));
         let kernel = |name| KernelSpec::new(registry().kernel(name).unwrap()).grid(n, 256);
         let (next, last) = ((rank + 1) % world, (rank + world - 1) % world);
         graph.step(kernel("copy").arg("src", x).arg("dst", y));
@@ -58,6 +59,7 @@ fn steps_allocate_nothing() {
             .with(OpSpec::new("all_reduce").arg("buffer", x).arg("reduce", ReduceOp::Max));
         graph.step(group);
         graph.step(kernel("add").arg("a", y).arg("b", z).arg("out", y));
+        graph.step(kernel("copy").arg("src", y).arg("dst", new)).step(SwapSpec::new(old, new));
     });
     let mut group = bind(graphs, Options::default());
     for rank in 0..world {
@@ -73,4 +75,5 @@ fn steps_allocate_nothing() {
     // And the step did what it should: its number in every byte, times three, four ranks, twice.
     let step = i32::from_ne_bytes([53; 4]);
     assert_eq!(group.read::<i32>(0, BufferId(1)).unwrap(), vec![step.wrapping_mul(24); n as usize]);
+    assert_eq!(group.read::<i32>(0, BufferId(3)).unwrap(), vec![step.wrapping_mul(24); n as usize]);
 }

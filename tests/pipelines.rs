@@ -6,7 +6,9 @@
 use std::fmt::Debug;
 
 use squall_core::graph::KernelSpec;
-use squall_core::{BufferDecl, DType, Download, Element, Feed, OpSpec, Options, ReduceOp, Upload};
+use squall_core::{
+    BufferDecl, BufferId, DType, Download, Element, Feed, OpSpec, Options, ReduceOp, SwapSpec, Upload,
+};
 use squall_runner::manifest::devices::Devices;
 
 use crate::{Ran, bind, graphs_for, registry, run_text_on};
@@ -547,4 +549,64 @@ pub fn averaged(kind: &'static str, world: u32, options: Options) {
     }
     group.execute().unwrap();
     assert_eq!(group.read::<i64>(world - 1, x).unwrap(), expected(0));
+}
+
+/// Two, three and four buffers that take turns, on so many devices of a kind: in each step `b1` becomes the negated sum of `b0`
+/// over the ranks, and then `b0` goes to the end of the row. New input is written to a name, whatever it stands for; in the end `b0`
+/// is negated, and swapped once more.
+pub fn in_turns(kind: &'static str, world: u32, options: Options) {
+    for buffers in 2..=4 {
+        let scale = registry().kernel("scale").unwrap();
+        let graphs = graphs_for(kind, world, |_, graph| {
+            let name = |place| BufferDecl::new(&format!("b{place}"), DType::I64, [9]).upload(Upload::First);
+            let row: Vec<BufferId> = (0..buffers).map(|place| graph.buffer(name(place))).collect();
+            let negate =
+                |buffer: BufferId| KernelSpec::new(scale).arg("data", buffer).arg("factor", -1).grid(9, 32);
+            let sum = OpSpec::new("all_reduce").arg("send", row[0]).arg("recv", row[1]);
+            graph.step(sum.arg("reduce", ReduceOp::Sum)).step(negate(row[1]));
+            for pair in row.windows(2) {
+                graph.step(SwapSpec::new(pair[0], pair[1]));
+            }
+            graph.finish(negate(row[0])).finish(SwapSpec::new(row[0], row[1]));
+        });
+        let mut group = bind(graphs, options);
+        assert_eq!(group.verified().turns(), buffers);
+        let names: Vec<BufferId> =
+            (0..buffers).map(|place| group.buffer(&format!("b{place}")).unwrap()).collect();
+        // Of each rank, what every element of each buffer is.
+        let mut contents: Vec<Vec<i64>> =
+            (0..i64::from(world)).map(|r| (0..buffers as i64).map(|b| 10 * r + b).collect()).collect();
+        for (rank, on) in (0..).zip(&contents) {
+            names.iter().zip(on).for_each(|(&name, &value)| group.write(rank, name, &[value; 9]).unwrap());
+        }
+        let step = |contents: &mut Vec<Vec<i64>>| {
+            let sum: i64 = contents.iter().map(|on| on[0]).sum();
+            for on in contents {
+                on[1] = -sum;
+                on.rotate_left(1);
+            }
+        };
+        let mut done = 0;
+        for steps in [1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 6, 1] {
+            for rank in 0..world {
+                let value = 1000 * done + i64::from(rank);
+                group.write(rank, names[0], &[value; 9]).unwrap();
+                contents[rank as usize][0] = value;
+            }
+            group.execute_many(steps).unwrap();
+            (0..steps).for_each(|_| step(&mut contents));
+            done += steps as i64;
+            for (rank, on) in (0..).zip(&contents) {
+                let read = |&name: &BufferId| group.read::<i64>(rank, name).unwrap();
+                let read: Vec<Vec<i64>> = names.iter().map(read).collect();
+                let expected: Vec<Vec<i64>> = on.iter().map(|&value| vec![value; 9]).collect();
+                assert_eq!(read, expected, "{buffers} buffers on rank {rank} of {world} after {done} steps");
+            }
+        }
+        group.finish().unwrap();
+        for (rank, on) in (0..).zip(&contents) {
+            let read = [0, 1].map(|place| group.read::<i64>(rank, names[place]).unwrap()[8]);
+            assert_eq!(read, [on[1], -on[0]], "{buffers} buffers on rank {rank} of {world} in the end");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! A comparison names the first task, buffer and element that differ, and is silent where nothing does.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use squall_core::element::Exact;
 use squall_core::{DType, Phase, Registry};
@@ -143,6 +144,26 @@ fn the_first_task_that_differs_is_named_with_its_rank_step_and_element() {
     assert!(text.starts_with("task `double` of step 2 on rank 1: x[1, 2] is "), "{text}");
     assert!(text.contains(" on the host and 0.5 on cuda:1, "), "{text}");
     assert!(text.ends_with(" is allowed; 2 of 10 elements it wrote there differ"), "{text}");
+}
+
+/// Of buffers that are swapped, the one is named that the task names, in every turn.
+#[test]
+fn a_difference_in_a_swapped_buffer_is_named_as_the_task_names_it() {
+    let text = AVERAGE.replace("src = \"x\", dst = \"x\"", "src = \"x\", dst = \"y\"")
+        + "[[task]]\nname = \"flip\"\nswap = [\"x\", \"y\"]\n[buffer.y]\ndtype = \"f32\"\nshape = [2, 5]\n";
+    assert_eq!(compare_text(&faultless(), &text).unwrap().differences, []);
+    for step in [1, 2] {
+        // Each turn has a kernel of its own, which counts its own runs.
+        let runs = AtomicU64::new(0);
+        let registry = disturbed(move |ran| {
+            if (ran.name, ran.device) == ("sqrt", 0) && runs.fetch_add(1, Ordering::Relaxed) == step {
+                ran.change(1, 3, |x: f32| 2.0 * x + 1.0);
+            }
+            Ok(())
+        });
+        let compared = found(compare_text(&registry, &text));
+        assert_eq!(only(&compared).1, (Phase::Step, step, 0, "root", "y", &[0, 3][..]));
+    }
 }
 
 #[test]

@@ -40,7 +40,7 @@ use libtest_mimic::{Arguments, Completion, Trial};
 use squall_core::conformance::Found;
 use squall_cuda_backend as _;
 use squall_nccl_ops::{NcclError, UniqueId};
-use squall_tests::pipelines::{PIPELINES, Pipeline, averaged};
+use squall_tests::pipelines::{PIPELINES, Pipeline, averaged, in_turns};
 use squall_tests::registry;
 
 use on::{APART, APART_ON, On};
@@ -138,6 +138,9 @@ const TESTS: &[Test] = &[
     })
     .captured()
     .and_host(),
+    Test::gpu("buffers that are swapped take turns", 2, |on| in_turns(on.kind, on.ranks, on.options()))
+        .captured()
+        .and_host(),
     Test::gpu("results are never of another step", 2, steps::never_of_another_step).captured().and_host(),
     Test::gpu("roots and blocks go by rank and not by device", 2, placement::turned).captured().and_host(),
     Test::gpu("a device twice is refused", 1, placement::twice),

@@ -40,6 +40,9 @@ codes! {
     DEADLOCK = "E0227": "ranks wait for each other in a cycle";
     UNDEFINED = "E0228": "ranks finish only if members of a group progress apart, which is undefined";
     UNCAPTURED = "E0229": "an op may not be captured, and the step is to be";
+    SWAP = "E0230": "two buffers cannot be swapped: they are unlike, or one";
+    TURNS = "E0231": "the swaps of a step come back to where they began only after too many steps";
+    SWAPPED_TRANSFER = "E0232": "a buffer that is swapped is uploaded or downloaded in every step";
     REFUSED = "E0301": "a library refused an argument when it saw it bound";
     BIND = "E0302": "a rank could not be bound to its device";
     DEVICES = "E0303": "the devices do not fit the task graphs";

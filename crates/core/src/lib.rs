@@ -61,7 +61,9 @@ pub use device::{
 pub use diagnostic::{Code, Diagnostic, Label, Severity, Span};
 pub use dtype::{DType, Element};
 pub use error::{GroupError, Moment, Problems};
-pub use graph::{ArgValue, GraphBuilder, GroupSpec, KernelSpec, OpSpec, Origin, Phase, TaskGraph, TaskSpec};
+pub use graph::{
+    ArgValue, GraphBuilder, GroupSpec, KernelSpec, OpSpec, Origin, Phase, SwapSpec, TaskGraph, TaskSpec,
+};
 pub use grid::{Grid, GridError};
 pub use group::{Interrupt, Options, PlanGroup, Steps};
 pub use host_call::HostCall;

@@ -5,6 +5,7 @@
 
 mod blame;
 mod capture;
+mod names;
 mod observe;
 mod pace;
 mod prepare;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use crate::device::{Device, DeviceError, Memory, Progress, Stream, Work};
 use crate::graph::{Phase, TaskGraph};
 
+use self::names::Names;
 use self::observe::Observed;
 use self::pace::Pace;
 use self::transfer::{Input, Output};
@@ -30,11 +32,16 @@ pub(crate) use transfer::copied;
 /// One library's state on this rank, by the library's name.
 pub(crate) type SessionState = (&'static str, Box<dyn Any + Send>);
 
+/// The tasks of a phase, made ready.
+type Works = Vec<Box<dyn Work>>;
+
 /// A rank, bound. Lives on the rank's thread.
 pub(crate) struct ExecutionPlan {
     // Fields are dropped in order: work before what it uses, captured work first of all.
-    captured: Option<Box<dyn Work>>,
-    phases: [Vec<Box<dyn Work>>; 3],
+    /// Of each turn of the step.
+    captured: Vec<Option<Box<dyn Work>>>,
+    /// Of each phase and turn; the setup has one.
+    phases: [Vec<Works>; 3],
     sessions: Vec<SessionState>,
     observed: Option<Observed>,
     inputs: Vec<Input>,
@@ -46,6 +53,7 @@ pub(crate) struct ExecutionPlan {
     progress: Arc<dyn Progress>,
     device: Arc<dyn Device>,
     graph: TaskGraph,
+    names: Names,
     capture: bool,
     /// The task that is being enqueued, by its index in its phase.
     at: Option<usize>,
@@ -57,19 +65,20 @@ pub(crate) struct ExecutionPlan {
 }
 
 impl ExecutionPlan {
-    /// Allocates what the graph's tasks name. The plan cannot run before it is [`ExecutionPlan::prepare`]d.
+    /// Allocates what the graph's tasks name, for a job whose steps take so many turns. The plan cannot run before it is
+    /// [`ExecutionPlan::prepare`]d.
     pub(crate) fn allocate(
         graph: TaskGraph,
         device: Arc<dyn Device>,
+        turns: usize,
         capture: bool,
     ) -> Result<ExecutionPlan, DeviceError> {
         let stream = device.stream()?;
         let (memory, inputs, outputs) = transfer::allocate(&graph, &*device)?;
         let enqueued = graph.tasks(Phase::Step).len() + inputs.len() + outputs.len();
-        let phases = Default::default();
         Ok(ExecutionPlan {
-            captured: None,
-            phases,
+            captured: (0..turns).map(|_| None).collect(),
+            phases: Default::default(),
             sessions: Vec::new(),
             observed: None,
             inputs,
@@ -79,6 +88,7 @@ impl ExecutionPlan {
             progress: stream.progress(),
             stream,
             device,
+            names: Names::of(&graph, turns),
             graph,
             capture,
             at: None,
@@ -89,7 +99,7 @@ impl ExecutionPlan {
     }
 
     /// Enqueues a phase once; `step` counts steps from 0. It may be done when this returns, or later. Allocates nothing
-    /// but at the one capture.
+    /// but where a turn is captured.
     pub(crate) fn run(&mut self, phase: Phase, step: u64) -> Result<(), TaskError> {
         self.at = None;
         if phase == Phase::Step {
@@ -114,13 +124,22 @@ impl ExecutionPlan {
         if phase != Phase::Setup {
             self.download().map_err(transfer)?;
         }
+        self.names.ran(phase);
         self.runs = run.wrapping_add(1);
         self.stream.complete(self.runs).map_err(transfer)
     }
 
-    /// Whether this step is the one to capture. The first runs eagerly: libraries connect in it, which cannot be captured.
+    /// Whether this step is one to capture. The first of each turn runs eagerly: libraries connect in it, which cannot be captured.
     fn records(&self, step: u64) -> bool {
-        self.capture && step > 0 && self.captured.is_none() && self.observed.is_none()
+        self.capture
+            && self.observed.is_none()
+            && step >= self.captured.len() as u64
+            && self.captured.get(self.names.turn()).is_some_and(Option::is_none)
+    }
+
+    /// The works of a phase, as its tasks stand for the next run of it.
+    fn works(&self, phase: Phase) -> &[Box<dyn Work>] {
+        self.phases[phase as usize].get(self.names.turn_of(phase)).map_or(&[], Vec::as_slice)
     }
 
     /// The task that is being enqueued, for whoever catches a panic.
@@ -139,30 +158,31 @@ impl ExecutionPlan {
     }
 
     fn tasks(&mut self, phase: Phase, step: u64) -> Result<(), TaskError> {
-        let records = self.records(step);
+        let (records, turn) = (self.records(step), self.names.turn_of(phase));
         let (run, stream) = (self.runs, &mut *self.stream);
-        let works = &mut self.phases[phase as usize];
+        let Some(works) = self.phases[phase as usize].get_mut(turn) else { return Ok(()) };
         if let Some(observed) = &mut self.observed {
             let memory = &self.memory;
             return enqueue(works, stream, run, &mut self.at, |task, stream| {
-                observed.show(phase, step, task, stream, memory)
+                observed.show((phase, turn), step, task, stream, memory)
             });
         }
-        if phase == Phase::Step && records {
-            self.captured = Some(capture::record(works, stream, run, &mut self.at)?);
-            self.at = None;
-        }
-        match &mut self.captured {
-            Some(captured) if phase == Phase::Step => {
-                captured.enqueue(stream).map_err(|error| TaskError::at(None, run, error))
+        let captured = self.captured.get_mut(turn).filter(|_| phase == Phase::Step);
+        if let Some(captured) = captured {
+            if records {
+                *captured = Some(capture::record(works, stream, run, &mut self.at)?);
+                self.at = None;
             }
-            _ => enqueue(works, stream, run, &mut self.at, |_, _| Ok(())),
+            if let Some(captured) = captured {
+                return captured.enqueue(stream).map_err(|error| TaskError::at(None, run, error));
+            }
         }
+        enqueue(works, stream, run, &mut self.at, |_, _| Ok(()))
     }
 
     /// Shows an observer what every task writes from here on.
     pub(crate) fn observe(&mut self, observer: Arc<dyn Observer>) -> Result<(), (String, DeviceError)> {
-        let made = Observed::new(observer, &self.graph, &*self.device);
+        let made = Observed::new(observer, &self.graph, &self.names, &*self.device);
         self.observed = Some(made.map_err(|error| (self.device.id().to_string(), error))?);
         Ok(())
     }

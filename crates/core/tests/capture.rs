@@ -1,21 +1,26 @@
-//! The plan group captures a step once and replays it, on a device that records what it is asked to do.
+//! The plan group captures each turn of a step once and replays it, on a device that records what it is asked to do.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use squall_core::registry::Item;
 use squall_core::{
-    Arg, ArgError, Args, Backend, BoundRange, BufferDecl, Capture, DType, Description, Device, DeviceError,
-    DevicePtr, Grid, GroupError, HostCall, KernelDef, KernelSpec, LibraryOp, Memory, Needs, Observer, OpCall,
-    OpError, OpSpec, Options, ParamDef, PlanGroup, Position, Prepare, Progress, RawHandle, Registry, Stream,
-    Task, TaskGraph, Type, Upload, Work, World, Written, codes, verify,
+    Arg, ArgError, Args, Backend, BoundRange, BufferDecl, BufferId, Capture, DType, Description, Device,
+    DeviceError, DevicePtr, GraphBuilder, Grid, GroupError, HostCall, KernelDef, KernelSpec, LibraryOp,
+    Memory, Needs, Observer, OpCall, OpError, OpSpec, Options, ParamDef, PlanGroup, Position, Prepare,
+    Progress, RawHandle, Registry, Stream, SwapSpec, Task, TaskGraph, Type, Upload, Work, World, Written,
+    codes, verify,
 };
 
 /// What the devices of a test were asked to do, in order; a test takes the device of its own index.
-static LOGS: [Mutex<Vec<&'static str>>; 6] = [const { Mutex::new(Vec::new()) }; 6];
+static LOGS: [Mutex<Vec<&'static str>>; 12] = [const { Mutex::new(Vec::new()) }; 12];
+
+/// The kernels that were made for a device, and what it captured, in the order of that.
+const KERNELS: [&str; 4] = ["kernel", "kernel 1", "kernel 2", "kernel 3"];
+const REPLAYS: [&str; 4] = ["replay", "replay 1", "replay 2", "replay 3"];
 
 fn log(index: usize, event: &'static str) {
     LOGS[index].lock().unwrap().push(event);
@@ -44,7 +49,11 @@ impl Backend for Recorder {
         true
     }
     fn open(&self, index: u32) -> Result<Arc<dyn Device>, DeviceError> {
-        Ok(Arc::new(Recording { index: index as usize, id: format!("host:{index}") }))
+        Ok(Arc::new(Recording {
+            index: index as usize,
+            id: format!("host:{index}"),
+            kernels: AtomicUsize::new(0),
+        }))
     }
     fn findings(&self) -> Vec<String> {
         Vec::new()
@@ -54,6 +63,7 @@ impl Backend for Recorder {
 struct Recording {
     index: usize,
     id: String,
+    kernels: AtomicUsize,
 }
 
 impl Device for Recording {
@@ -73,7 +83,7 @@ impl Device for Recording {
         self.alloc(bytes)
     }
     fn stream(&self) -> Result<Box<dyn Stream>, DeviceError> {
-        Ok(Box::new(Queue { index: self.index, progress: Arc::default() }))
+        Ok(Box::new(Queue { index: self.index, progress: Arc::default(), captured: 0 }))
     }
     unsafe fn kernel(
         &self,
@@ -81,7 +91,8 @@ impl Device for Recording {
         _: Vec<Arg<BoundRange>>,
         _: Grid,
     ) -> Result<Box<dyn Work>, DeviceError> {
-        Ok(Box::new(Event { index: self.index, event: "kernel" }))
+        let event = KERNELS[self.kernels.fetch_add(1, Ordering::Relaxed)];
+        Ok(Box::new(Event { index: self.index, event }))
     }
 }
 
@@ -113,7 +124,7 @@ impl Work for Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        if self.event == "replay" {
+        if REPLAYS.contains(&self.event) {
             log(self.index, "drop captured");
         }
     }
@@ -122,6 +133,7 @@ impl Drop for Event {
 struct Queue {
     index: usize,
     progress: Arc<AtomicU64>,
+    captured: usize,
 }
 
 impl Stream for Queue {
@@ -162,7 +174,9 @@ impl Capture for Queue {
     }
     fn end(&mut self) -> Result<Box<dyn Work>, DeviceError> {
         log(self.index, "end");
-        Ok(Box::new(Event { index: self.index, event: "replay" }))
+        let event = REPLAYS[self.captured];
+        self.captured += 1;
+        Ok(Box::new(Event { index: self.index, event }))
     }
 }
 
@@ -203,6 +217,94 @@ fn the_first_step_is_eager_the_second_captured_and_all_later_replayed() {
     assert_eq!(taken(0), ["replay"; 3]);
     drop(group);
     assert_eq!(taken(0), ["drop captured", "drop stream"], "captured work goes before the stream it ran on");
+}
+
+/// A step of one kernel on `u`, on every device; the ranks swap as the task says.
+fn swapping(
+    devices: &[u32],
+    capture: bool,
+    swaps: impl Fn(&mut GraphBuilder<'_>, u32, [BufferId; 4]),
+) -> PlanGroup {
+    let mut registry = Registry::default();
+    registry.add(&Item::Backend(&Recorder), "this test").unwrap();
+    let world = Arc::new(World::new(devices.len() as u64).unwrap());
+    let graphs = (0..world.size()).map(|rank| {
+        let mut graph = TaskGraph::builder(&registry, &world, rank, "host");
+        let buffers = ["u", "v", "w", "x"]
+            .map(|name| graph.buffer(BufferDecl::new(name, DType::F32, [4]).upload(Upload::First)));
+        graph.step(KernelSpec::new(&TOUCH).arg("data", buffers[0]).grid(4, 32));
+        swaps(&mut graph, rank, buffers);
+        graph.build().unwrap()
+    });
+    let verified = verify(graphs.collect()).unwrap();
+    let devices: Vec<_> = devices.iter().map(|&index| Recorder.open(index).unwrap()).collect();
+    let mut group =
+        PlanGroup::new(&registry, verified, &devices, Options::default().capture(capture)).unwrap();
+    for rank in 0..world.size() {
+        let uses = group.verified().graphs()[rank as usize].uses();
+        for buffer in (0..4).filter(|&buffer| uses[buffer as usize]) {
+            group.write(rank, BufferId(buffer), &[0f32; 4]).unwrap();
+        }
+    }
+    group
+}
+
+#[test]
+fn each_turn_is_eager_once_captured_once_and_replayed_in_its_turn() {
+    let mut group = swapping(&[6], true, |graph, _, [u, v, w, _]| {
+        graph.step(SwapSpec::new(u, v)).step(SwapSpec::new(v, w));
+    });
+    group.execute_many(3).unwrap();
+    assert_eq!(taken(6), ["kernel", "kernel 1", "kernel 2"]);
+    group.execute_many(2).unwrap();
+    assert_eq!(taken(6), ["begin", "kernel", "end", "replay", "begin", "kernel 1", "end", "replay 1"]);
+    group.execute().unwrap();
+    assert_eq!(taken(6), ["begin", "kernel 2", "end", "replay 2"]);
+    group.execute_many(4).unwrap();
+    assert_eq!(taken(6), ["replay", "replay 1", "replay 2", "replay"]);
+    group.finish().unwrap();
+    group.execute().unwrap();
+    assert_eq!(taken(6), ["replay 1"]);
+    drop(group);
+    let dropped = ["drop captured", "drop captured", "drop captured", "drop stream"];
+    assert_eq!(taken(6), dropped, "captured work goes before the stream it ran on");
+}
+
+#[test]
+fn turns_without_capture_are_enqueued_in_turn() {
+    let mut group = swapping(&[7], false, |graph, _, [u, v, ..]| {
+        graph.step(SwapSpec::new(u, v));
+    });
+    group.execute_many(5).unwrap();
+    assert_eq!(taken(7), ["kernel", "kernel 1", "kernel", "kernel 1", "kernel"]);
+}
+
+/// A library may exchange something while it is captured: then all ranks must be.
+#[test]
+fn ranks_that_swap_differently_are_captured_in_the_same_steps() {
+    let mut group = swapping(&[8, 9, 10], true, |graph, rank, [u, v, w, x]| match rank {
+        0 => {}
+        1 => {
+            graph.step(SwapSpec::new(u, v));
+        }
+        _ => {
+            graph.step(SwapSpec::new(u, v)).step(SwapSpec::new(v, w)).step(SwapSpec::new(w, x));
+        }
+    });
+    assert_eq!(group.verified().turns(), 4);
+    group.execute_many(4).unwrap();
+    for device in 8..11 {
+        assert_eq!(taken(device), KERNELS, "{device}");
+    }
+    group.execute_many(4).unwrap();
+    for device in 8..11 {
+        let turn = |turn: usize| ["begin", KERNELS[turn], "end", REPLAYS[turn]];
+        assert_eq!(taken(device), (0..4).flat_map(turn).collect::<Vec<_>>(), "{device}");
+    }
+    group.execute_many(4).unwrap();
+    for device in 8..11 {
+        assert_eq!(taken(device), REPLAYS, "{device}");
+    }
 }
 
 /// Sees everything, and says nothing.

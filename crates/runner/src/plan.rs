@@ -32,6 +32,13 @@ pub fn describe(job: &Job<'_>, verified: &Verified, only: Option<u32>) -> String
         verified.plan_hash()
     );
     communicators(&mut text, &job.world);
+    if verified.turns() > 1 {
+        let _ = writeln!(
+            text,
+            "steps swap buffers: each rank keeps {} graphs of its step, which take turns",
+            verified.turns()
+        );
+    }
     for (ranks, of_rank) in classes(job, only) {
         let _ = write!(text, "\n{}\n{of_rank}", numbers(&ranks));
     }
@@ -146,6 +153,11 @@ fn task(text: &mut String, graph: &TaskGraph, node: &Node) {
                 };
                 argument(text, graph, CommId::WORLD, "      ", param, arg, mode);
             }
+        }
+        Body::Swap(pair) => {
+            let [a, b] =
+                pair.map(|buffer| graph.buffers().get(buffer.0 as usize).map_or("?", |decl| &*decl.name));
+            let _ = writeln!(text, "    {name}: swap {a} and {b}");
         }
         Body::Ops { ops, group: false } => {
             for one in ops {

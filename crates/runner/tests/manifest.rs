@@ -135,6 +135,19 @@ fn tasks_are_read_in_file_order() {
 }
 
 #[test]
+fn a_swap_has_two_names_and_their_places() {
+    let text = "manifest = 1\n[buffer.u]\ndtype = \"f32\"\nshape = [1]\n[buffer.v]\ndtype = \"f32\"\nshape = [1]\n\
+                [[task]]\nswap = [\"u\", 'v']\n";
+    let (manifest, warnings) = parse(text).unwrap();
+    assert!(warnings.is_empty(), "a buffer that only a swap names is used: {warnings:?}");
+    let Body::Swap(swap) = &manifest.tasks[0].body else { panic!("a swap") };
+    let at = |span: Span| &text[span.start as usize..span.end as usize];
+    assert_eq!(at(swap.span), "[\"u\", 'v']");
+    let names = swap.names.each_ref().map(|name| (name.value.as_str(), at(name.span.unwrap())));
+    assert_eq!(names, [("u", "u"), ("v", "v")]);
+}
+
+#[test]
 fn groups_have_entries_with_loops() {
     let manifest = read(VALID);
     let Body::Group(group) = &manifest.tasks[3].body else { panic!("a group") };

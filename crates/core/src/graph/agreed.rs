@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Node, OpTask, Origin, Phase, TaskGraph};
+use super::{Body, Node, OpTask, Origin, Phase, TaskGraph};
 use crate::args::Arg;
 use crate::buffer::{BufferId, BufferRange};
 
@@ -24,9 +24,41 @@ impl TaskGraph {
     /// Whether what a buffer holds at the end of a step is the same on every rank, if all ranks say so: the last task of the step
     /// that writes it, or else of setup, is an `all_reduce`, an `all_gather` or a `broadcast` between all ranks. For conditions that
     /// ranks judge apart.
+    ///
+    /// Names are followed through swaps: what a step hands on under another name is looked for under that name in the step before
+    /// it, and, since there may be none, in setup.
     pub fn agreed(&self, buffer: BufferId) -> Agreed {
-        let last = |phase| self.tasks(phase).iter().rev().find_map(|node| self.agreed_by(node, buffer));
-        last(Phase::Step).or_else(|| last(Phase::Setup)).unwrap_or(Agreed::Unwritten)
+        let (mut name, mut unwritten) = (buffer, false);
+        loop {
+            if let Some(found) = self.last(Phase::Step, &mut name) {
+                return if unwritten && found == Agreed::Yes { Agreed::Unwritten } else { found };
+            }
+            match self.last(Phase::Setup, &mut name.clone()).unwrap_or(Agreed::Unwritten) {
+                Agreed::Unwritten => unwritten = true,
+                Agreed::Yes => {}
+                no => return no,
+            }
+            // Around the cycle that the swaps make of names, nothing in a step writes it.
+            if name == buffer {
+                return if unwritten { Agreed::Unwritten } else { Agreed::Yes };
+            }
+        }
+    }
+
+    /// What the tasks of a phase make of a name at their end; `None` if they leave it as it was, under the name that is then left.
+    fn last(&self, phase: Phase, name: &mut BufferId) -> Option<Agreed> {
+        self.tasks(phase).iter().rev().find_map(|node| {
+            if let Body::Swap([a, b]) = node.body {
+                *name = if *name == a {
+                    b
+                } else if *name == b {
+                    a
+                } else {
+                    *name
+                };
+            }
+            self.agreed_by(node, *name)
+        })
     }
 
     /// What one task makes of a buffer; `None` if it leaves it as it was.

@@ -12,7 +12,8 @@ use crate::graph::arguments;
 use crate::graph::check::{self, Context};
 use crate::graph::partial::Gap;
 use crate::graph::{
-    Body, GroupSpec, KernelSpec, KernelTask, Node, OpSpec, OpTask, Origin, Phase, TaskGraph, TaskSpec,
+    Body, GroupSpec, KernelSpec, KernelTask, Node, OpSpec, OpTask, Origin, Phase, SwapSpec, TaskGraph,
+    TaskSpec,
 };
 use crate::grid::{Grid, GridError, MAX_BLOCK_THREADS};
 use crate::library_op::LibraryOp;
@@ -132,6 +133,7 @@ impl GraphBuilder<'_> {
         let runs_here = match &node.body {
             Body::Kernel(task) => task.kernel.runs_on(&self.graph.device),
             Body::Ops { ops, group } => ops.iter().all(|task| self.same_op(task, *group)),
+            Body::Swap(_) => true,
         };
         let same = runs_here && self.same_buffers(node, of) && !self.names.contains(&node.origin.name);
         if same {
@@ -152,12 +154,9 @@ impl GraphBuilder<'_> {
 
     fn same_buffers(&self, node: &Node, of: &Arc<Vec<BufferDecl>>) -> bool {
         Arc::ptr_eq(&self.graph.buffers, of)
-            || node.parts().flat_map(|(_, _, args, _)| args).all(|arg| match arg {
-                Arg::Buffer(range) => {
-                    let index = range.buffer.0 as usize;
-                    self.graph.buffers.get(index) == of.get(index)
-                }
-                _ => true,
+            || node.buffers().all(|buffer| {
+                let index = buffer.0 as usize;
+                self.graph.buffers.get(index) == of.get(index)
             })
     }
 
@@ -187,6 +186,12 @@ impl GraphBuilder<'_> {
                 let origin = spec.origin.clone().unwrap_or_else(default_name);
                 let ops = self.group(&spec, &origin);
                 (origin, Body::Ops { ops, group: true })
+            }
+            TaskSpec::Swap(SwapSpec { origin, pair }) => {
+                let origin = origin.unwrap_or_else(default_name);
+                let problem = check::swap(&self.context(&origin, "swap".to_string(), CommId::WORLD), pair);
+                self.problems.extend(problem);
+                (origin, Body::Swap(pair))
             }
         };
         let node = Node { origin, body };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::args::{Arg, Args};
-use crate::buffer::BufferDecl;
+use crate::buffer::{BufferDecl, BufferId, Download, Upload};
 use crate::codes;
 use crate::diagnostic::{Code, Diagnostic, Label};
 use crate::graph::{Node, Origin};
@@ -229,6 +229,54 @@ pub(super) fn needs(cx: &Context<'_>, op: &dyn LibraryOp, args: &Args<'_>, probl
             _ => {}
         }
     }
+}
+
+/// What stands against swapping two buffers.
+pub(super) fn swap(cx: &Context<'_>, pair: [BufferId; 2]) -> Option<Diagnostic> {
+    let [Some(a), Some(b)] = pair.map(|buffer| cx.buffers.get(buffer.0 as usize)) else {
+        let text = format!("{} names a buffer that was declared in another graph", cx.what);
+        return Some(cx.error(codes::ARGUMENT, "swap", text));
+    };
+    if pair[0] == pair[1] {
+        let text = format!("`{}` is swapped with itself", a.name);
+        return Some(
+            cx.error(codes::SWAP, "swap", text).with_help("name two buffers, or leave the task out"),
+        );
+    }
+    if a.checked_len().is_none() || b.checked_len().is_none() {
+        return None; // reported where it was declared
+    }
+    let declared = |decl: &BufferDecl| Label::at(decl.span, format!("`{}` is declared here", decl.name));
+    if (a.dtype, &a.shape) != (b.dtype, &b.shape) {
+        let what = |decl: &BufferDecl| format!("{} of shape {:?}", decl.dtype, decl.shape);
+        let text = format!(
+            "`{}` and `{}` cannot be swapped: one is {}, the other {}",
+            a.name,
+            b.name,
+            what(a),
+            what(b)
+        );
+        let report = cx.error(codes::SWAP, "swap", text).with_related(declared(a)).with_related(declared(b));
+        return Some(report.with_help("declare both with one dtype and one shape"));
+    }
+    let (decl, moves, help) = [a, b].into_iter().find_map(|decl| {
+        let name = &decl.name;
+        if decl.upload == Upload::Every {
+            let help = format!(
+                "upload into a buffer that is not swapped, and let a `copy` at the start of the step write `{name}`"
+            );
+            return Some((decl, "uploaded", help));
+        }
+        let help = format!(
+            "let a `copy` at the end of the step write `{name}` to a buffer that is not swapped, and download that one"
+        );
+        (decl.download == Download::Every).then_some((decl, "downloaded", help))
+    })?;
+    let text = format!(
+        "`{}` is swapped, and it is {moves} in every step, which goes to one place in memory alone",
+        decl.name
+    );
+    Some(cx.error(codes::SWAPPED_TRANSFER, "swap", text).with_related(declared(decl)).with_help(help))
 }
 
 /// Two ranges of one unit that overlap, one of them written.

@@ -2,18 +2,22 @@
 //!
 //! A task is checked once, when it is added to a [`GraphBuilder`], and is then an immutable [`Node`] that ranks with
 //! the same numbers share: ten thousand ranks cost one pointer a task where nothing depends on the rank.
+//!
+//! A swap ([`SwapSpec`]) is a task, too, for double buffering: tasks name buffers, and a swap changes whose memory a name stands
+//! for from there on, in later steps as well. See [`Verified::turns`](crate::Verified::turns) for what a plan makes of it.
 
 mod agreed;
 mod arguments;
 mod builder;
 mod check;
 pub(crate) mod partial;
+pub(crate) mod renaming;
 mod spec;
 
 use std::sync::Arc;
 
 use crate::args::{Arg, Args};
-use crate::buffer::BufferDecl;
+use crate::buffer::{BufferDecl, BufferId};
 use crate::diagnostic::Span;
 use crate::grid::Grid;
 use crate::kernel::KernelDef;
@@ -22,10 +26,12 @@ use crate::param::ParamDef;
 use crate::task::{Access, Description};
 use crate::world::{CommId, Part, World};
 
+use self::renaming::Renaming;
+
 pub use agreed::Agreed;
 pub use builder::GraphBuilder;
 pub use partial::Partial;
-pub use spec::{ArgValue, GroupSpec, IntoDims, KernelSpec, OpSpec, TaskSpec};
+pub use spec::{ArgValue, GroupSpec, IntoDims, KernelSpec, OpSpec, SwapSpec, TaskSpec};
 
 /// When tasks run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,6 +94,9 @@ pub enum Body {
         /// Whether it was written as a group.
         group: bool,
     },
+    /// Renames: for all later tasks and steps of the rank, each of two buffers' names stands for what the other stood for.
+    /// They are alike in dtype and shape. Nothing moves; it runs as a task that has nothing to do.
+    Swap([BufferId; 2]),
 }
 
 /// A kernel with its arguments and grid.
@@ -134,6 +143,7 @@ impl Node {
         let (kernel, ops) = match &self.body {
             Body::Kernel(task) => (Some(task), &[][..]),
             Body::Ops { ops, .. } => (None, ops.as_slice()),
+            Body::Swap(_) => (None, &[][..]),
         };
         let kernel = kernel.map(|t| (&self.origin, t.kernel.params, t.args.as_slice(), &t.description));
         kernel
@@ -150,9 +160,23 @@ impl Node {
     /// The ops it issues; none for a kernel.
     pub fn ops(&self) -> &[OpTask] {
         match &self.body {
-            Body::Kernel(_) => &[],
+            Body::Kernel(_) | Body::Swap(_) => &[],
             Body::Ops { ops, .. } => ops,
         }
+    }
+
+    /// The buffers it names.
+    pub(crate) fn buffers(&self) -> impl Iterator<Item = BufferId> {
+        let swapped = match self.body {
+            Body::Swap(pair) => Some(pair),
+            Body::Kernel(_) | Body::Ops { .. } => None,
+        };
+        let args = self.parts().flat_map(|(_, _, args, _)| args);
+        let named = args.filter_map(|arg| match arg {
+            Arg::Buffer(range) => Some(range.buffer),
+            _ => None,
+        });
+        named.chain(swapped.into_iter().flatten())
     }
 }
 
@@ -207,17 +231,17 @@ impl TaskGraph {
     /// Whether each buffer, by id, is named by a task of this rank: the rank has it then.
     pub fn uses(&self) -> Vec<bool> {
         let mut uses = vec![false; self.buffers.len()];
-        for node in self.phases.iter().flatten().chain(&self.skipped) {
-            for (_, _, args, _) in node.parts() {
-                for arg in args {
-                    if let Arg::Buffer(range) = arg
-                        && let Some(used) = uses.get_mut(range.buffer.0 as usize)
-                    {
-                        *used = true;
-                    }
-                }
+        let nodes = self.phases.iter().flatten().chain(&self.skipped);
+        for buffer in nodes.flat_map(|node| node.buffers()) {
+            if let Some(used) = uses.get_mut(buffer.0 as usize) {
+                *used = true;
             }
         }
         uses
+    }
+
+    /// How one step renames buffers.
+    pub(crate) fn renaming(&self) -> Renaming {
+        Renaming::default().after(self, Phase::Step)
     }
 }

@@ -103,6 +103,13 @@ pub struct GroupSpec {
     pub(crate) members: Vec<OpSpec>,
 }
 
+/// A swap of two buffers to be: see [`Body::Swap`](crate::graph::Body::Swap).
+#[derive(Clone, Debug)]
+pub struct SwapSpec {
+    pub(crate) origin: Option<Arc<Origin>>,
+    pub(crate) pair: [BufferId; 2],
+}
+
 /// Any task to be.
 #[derive(Clone, Debug)]
 pub enum TaskSpec {
@@ -112,6 +119,8 @@ pub enum TaskSpec {
     Op(OpSpec),
     /// A group of ops.
     Group(GroupSpec),
+    /// A swap of two buffers.
+    Swap(SwapSpec),
 }
 
 macro_rules! common {
@@ -140,6 +149,7 @@ macro_rules! common {
 common!(KernelSpec => Kernel);
 common!(OpSpec => Op);
 common!(GroupSpec => Group);
+common!(SwapSpec => Swap);
 
 impl KernelSpec {
     /// A launch of `kernel`. It needs a grid.
@@ -182,6 +192,13 @@ impl OpSpec {
     pub fn by(mut self, library: impl Into<Cow<'static, str>>) -> OpSpec {
         self.library = Some(library.into());
         self
+    }
+}
+
+impl SwapSpec {
+    /// A swap of these two.
+    pub fn new(a: BufferId, b: BufferId) -> SwapSpec {
+        SwapSpec { origin: None, pair: [a, b] }
     }
 }
 

@@ -83,13 +83,13 @@ pub(super) fn bind(
     devices: &[Arc<dyn Device>],
     deadline: Instant,
 ) -> Result<(), GroupError> {
-    let capture = group.options.capture;
+    let (capture, turns) = (group.options.capture, group.verified.turns());
     let shared = group.shared.clone();
     let graphs = group.verified.graphs().to_vec();
     let allocated = group.call_all(Moment::Binding, |place| {
         let (graph, device, shared) = (graphs[place].clone(), devices[place].clone(), shared.clone());
         Box::new(move |plan: &mut Option<ExecutionPlan>| -> Result<(), DeviceError> {
-            let made = ExecutionPlan::allocate(graph, device, capture)?;
+            let made = ExecutionPlan::allocate(graph, device, turns, capture)?;
             shared.ranks[place].follow(made.progress());
             *plan = Some(made);
             Ok(())

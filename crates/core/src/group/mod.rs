@@ -52,8 +52,8 @@ pub struct PlanGroup {
     awaited: Vec<Vec<bool>>,
     /// Of each rank, how many buffers it holds and their bytes.
     holdings: Vec<(usize, u64)>,
-    /// How many of the first steps may take as long as binding: where devices capture, the first connects them, and with
-    /// capture on the second is made ready to be replayed.
+    /// How many of the first steps may take as long as binding: where devices capture, the first of each turn connects them, and
+    /// with capture on the second of each is made ready to be replayed.
     slow_steps: u64,
     in_flight: Option<Phase>,
     /// Of each rank, how many steps it had done when the caller looked last, and since when.
@@ -108,7 +108,7 @@ impl PlanGroup {
             awaited: awaited.collect(),
             holdings: vec![(0, 0); devices.len()],
             slow_steps: match devices.iter().any(|d| d.captures()) {
-                true => 1 + u64::from(options.capture),
+                true => verified.turns() as u64 * (1 + u64::from(options.capture)),
                 false => 0,
             },
             options,

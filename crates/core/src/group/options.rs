@@ -9,10 +9,10 @@ pub struct Options {
     /// A step that takes longer is aborted. `None`: no limit.
     pub step_timeout: Option<Duration>,
     /// The limit of joining, compiling, setup tasks, and of a step that connects devices or is captured: on GPUs the first,
-    /// and with [`Options::capture`] the second. These have no less than `step_timeout`; the finish, which may connect devices, no
+    /// and with [`Options::capture`] the second; where steps swap buffers, as many for each [turn](crate::Verified::turns). These have no less than `step_timeout`; the finish, which may connect devices, no
     /// less than this, if steps have a limit.
     pub init_timeout: Duration,
-    /// Whether to capture the step once and replay it. Every device must be able to, and every op of the step: see
+    /// Whether to capture the step once, or once for each [turn](crate::Verified::turns), and replay it. Every device must be able to, and every op of the step: see
     /// [`Verified::check_capture`](crate::Verified::check_capture).
     pub capture: bool,
 }

@@ -70,7 +70,8 @@ impl PlanGroup {
     }
 
     /// A buffer's contents on a rank: as they are, or for one that is downloaded in every step, as they were at
-    /// the last step's end.
+    /// the last step's end. Of buffers that tasks swap, what the name stands for after the last run; so does
+    /// [`PlanGroup::write`] take it.
     pub fn read<T: Element>(&mut self, rank: u32, buffer: BufferId) -> Result<Vec<T>, GroupError> {
         self.check_dtype::<T>(rank, buffer)?;
         let bytes = self.read_bytes(rank, buffer)?;

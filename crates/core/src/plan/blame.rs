@@ -62,13 +62,13 @@ impl ExecutionPlan {
         if matches!(error, DeviceError::Lost { .. }) {
             return TaskError { task: None, first: at.runs, last, error };
         }
-        let task = Some(at.tasks as usize).filter(|&index| index < self.phases[phase as usize].len());
+        let task = Some(at.tasks as usize).filter(|&index| index < self.works(phase).len());
         TaskError::at(task, at.runs, error)
     }
 
     /// What the first task says whose work knows that it went wrong, in a run that was not asked about before.
     pub(super) fn told(&mut self, phase: Phase, last: u32) -> Option<TaskError> {
-        let mut works = self.phases[phase as usize].iter_mut().enumerate();
+        let mut works = self.phases[phase as usize].iter_mut().flat_map(|turn| turn.iter_mut().enumerate());
         let (index, text) = works.find_map(|(index, work)| Some((index, work.failure()?)))?;
         Some(TaskError { task: Some(index), first: self.sound, last, error: DeviceError::Failed(text) })
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::args::{Arg, Args, BoundRange};
 use crate::buffer::BufferRange;
 use crate::device::{DeviceError, DevicePtr, Stream, Work};
+use crate::graph::renaming::Renaming;
 use crate::graph::{Body, Node, OpTask, Phase, TaskGraph};
 use crate::library_op::{OpCall, OpError, Prepare};
 use crate::plan::{ExecutionPlan, SessionState};
@@ -31,20 +32,31 @@ impl ExecutionPlan {
     ) -> Result<(), BindError> {
         self.sessions = sessions;
         for phase in Phase::ALL {
-            for index in 0..self.graph.tasks(phase).len() {
-                let node = self.graph.tasks(phase)[index].clone();
-                let work =
-                    self.work(&node, cx).map_err(|error| BindError { node: Some(node.clone()), error })?;
-                self.phases[phase as usize].push(work);
+            for turn in 0..self.names.turns(phase) {
+                let mut names = self.names.begin(phase, turn);
+                let mut works = Vec::with_capacity(self.graph.tasks(phase).len());
+                for index in 0..self.graph.tasks(phase).len() {
+                    let node = self.graph.tasks(phase)[index].clone();
+                    names.pass(&node);
+                    let work = self.work(&node, &names, cx);
+                    works.push(work.map_err(|error| BindError { node: Some(node), error })?);
+                }
+                self.phases[phase as usize].push(works);
             }
         }
         Ok(())
     }
 
-    fn work(&mut self, node: &Node, cx: &mut PrepareOn<'_>) -> Result<Box<dyn Work>, OpError> {
+    /// Makes a task ready, where names stand for this.
+    fn work(
+        &mut self,
+        node: &Node,
+        names: &Renaming,
+        cx: &mut PrepareOn<'_>,
+    ) -> Result<Box<dyn Work>, OpError> {
         match &node.body {
             Body::Kernel(task) => {
-                let args = self.bind(&task.args)?;
+                let args = self.bind(&task.args, names)?;
                 // SAFETY: `bind` checked the ranges against this plan's memory, which is dropped after its work;
                 // only this plan's stream runs work over it, and peers reach it through their libraries alone.
                 let work = unsafe { self.device.kernel(task.kernel, args, task.grid) }?;
@@ -52,7 +64,7 @@ impl ExecutionPlan {
             }
             Body::Ops { ops, .. } => {
                 let Some(first) = ops.first() else { return Ok(Box::new(Nothing)) };
-                let bound = ops.iter().map(|op| self.bind(&op.args)).collect::<Result<Vec<_>, _>>()?;
+                let bound = ops.iter().map(|op| self.bind(&op.args, names)).collect::<Result<Vec<_>, _>>()?;
                 let batch: Vec<OpCall<'_>> =
                     ops.iter().zip(&bound).map(|(op, args)| call(&self.graph, op, args)).collect();
                 let library = first.op.library();
@@ -70,15 +82,16 @@ impl ExecutionPlan {
                 // SAFETY: as for kernels above.
                 unsafe { first.op.prepare(&batch, &mut cx) }
             }
+            Body::Swap(_) => Ok(Box::new(Nothing)),
         }
     }
 
     /// Replaces ranges by addresses, checked against the memory: nothing that a graph says can reach outside it.
-    fn bind(&self, args: &[Arg]) -> Result<Vec<Arg<BoundRange>>, DeviceError> {
+    fn bind(&self, args: &[Arg], names: &Renaming) -> Result<Vec<Arg<BoundRange>>, DeviceError> {
         args.iter()
             .map(|arg| {
                 Ok(match arg {
-                    Arg::Buffer(range) => Arg::Buffer(self.bind_range(range)?),
+                    Arg::Buffer(range) => Arg::Buffer(self.bind_range(range, names)?),
                     Arg::Absent => Arg::Absent,
                     Arg::Scalar(scalar) => Arg::Scalar(*scalar),
                     Arg::Size(n) => Arg::Size(*n),
@@ -91,8 +104,8 @@ impl ExecutionPlan {
             .collect()
     }
 
-    fn bind_range(&self, range: &BufferRange) -> Result<BoundRange, DeviceError> {
-        let memory = self.memory.get(range.buffer.0 as usize).and_then(Option::as_ref);
+    fn bind_range(&self, range: &BufferRange, names: &Renaming) -> Result<BoundRange, DeviceError> {
+        let memory = self.memory.get(names.of(range.buffer).0 as usize).and_then(Option::as_ref);
         let len = range.shape.iter().try_fold(1u64, |n, &axis| n.checked_mul(axis));
         let end = len
             .and_then(|len| range.offset.checked_add(len))
@@ -115,7 +128,7 @@ fn call<'a>(graph: &'a TaskGraph, task: &'a OpTask, values: &'a [Arg<BoundRange>
     OpCall { op: task.op, task: &task.origin.name, comm: task.comm, args }
 }
 
-/// An empty group.
+/// An empty group, or a swap, which is done when works are made ready.
 struct Nothing;
 
 impl Work for Nothing {

@@ -1,5 +1,5 @@
 //! Getting contents into a rank's buffers and out of them: in every step, through staging that each such buffer has, and between steps,
-//! through one piece of staging that all share.
+//! through one piece of staging that all share. What moves in every step is never swapped; between steps a name gives what it stands for then.
 
 use crate::buffer::{Download, Upload};
 use crate::device::{Device, DeviceError, DevicePtr, Memory, Stream};
@@ -140,9 +140,9 @@ impl ExecutionPlan {
         Ok(contents)
     }
 
-    /// Where a buffer's memory is and its size, if it has any.
+    /// Where the memory is that a buffer's name stands for, and its size, if it has any.
     fn place(&self, buffer: usize) -> Option<(DevicePtr, u64)> {
-        let memory = self.memory.get(buffer)?.as_ref()?;
+        let memory = self.memory.get(self.names.place(buffer))?.as_ref()?;
         (memory.bytes() > 0).then(|| (memory.ptr(), memory.bytes()))
     }
 

@@ -3,10 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::buffer::{BufferDecl, Download, Upload};
+use crate::buffer::{BufferId, Download, Upload};
 use crate::codes;
 use crate::diagnostic::{Diagnostic, Label};
+use crate::graph::renaming::Renaming;
 use crate::graph::{Node, Origin, Phase, TaskGraph};
+use crate::verify::swaps::MOST_TURNS;
 
 /// Elements that were written, as sorted ranges that neither touch nor overlap.
 #[derive(Clone, Default)]
@@ -44,7 +46,8 @@ impl Written {
     }
 }
 
-/// Judges setup, the first step and finish of every rank. Later steps find at least what the first one found.
+/// Judges setup, a step of each turn and the finish after it, on every rank. Later steps find at least what the first one
+/// of their turn found, and a finish at least what the first in its place did.
 pub(super) fn check(graphs: &[TaskGraph], problems: &mut Vec<Diagnostic>) {
     let mut previous: Option<&TaskGraph> = None;
     for graph in graphs {
@@ -67,98 +70,148 @@ fn same(a: &TaskGraph, b: &TaskGraph) -> bool {
 }
 
 fn rank(graph: &TaskGraph, problems: &mut Vec<Diagnostic>) {
-    let whole = |decl: &BufferDecl| 0..decl.len();
-    let mut written: Vec<Written> = vec![Written::default(); graph.buffers.len()];
-    let mut state = State { graph, written: &mut written, problems };
-    let uploaded = |state: &mut State<'_>, when: Upload| {
-        for (index, decl) in graph.buffers.iter().enumerate().filter(|(_, d)| d.upload == when) {
-            state.written[index].add(&whole(decl));
-        }
-    };
+    let written = vec![Written::default(); graph.buffers.len()];
+    let first = problems.len();
+    let mut state = State { graph, written, names: Renaming::default(), problems, first };
     let uses = graph.uses();
-    let downloaded = |state: &mut State<'_>, when: Download| {
-        for (index, decl) in graph.buffers.iter().enumerate().filter(|&(i, d)| uses[i] && d.download == when)
-        {
-            state.downloaded(index, decl);
-        }
-    };
-    uploaded(&mut state, Upload::First);
+    let turns = graph.renaming().order().min(MOST_TURNS);
+    state.uploaded(Upload::First);
     state.run(graph.tasks(Phase::Setup));
-    uploaded(&mut state, Upload::Every);
-    state.run(graph.tasks(Phase::Step));
-    downloaded(&mut state, Download::Every);
-    downloaded(&mut state, Download::Asked);
-    state.run(graph.tasks(Phase::Finish));
-    downloaded(&mut state, Download::Last);
+    state.uploaded(Upload::Every);
+    for step in 0..turns {
+        state.run(graph.tasks(Phase::Step));
+        if step == 0 {
+            state.downloaded(&uses, Download::Every);
+        }
+        state.downloaded(&uses, Download::Asked);
+        if step + 1 == turns {
+            return state.finish(&uses);
+        }
+        // The steps that follow do not find what this finish leaves.
+        let (names, written) = (state.names.clone(), state.written.clone());
+        state.finish(&uses);
+        (state.names, state.written) = (names, written);
+    }
 }
 
 struct State<'a> {
     graph: &'a TaskGraph,
-    written: &'a mut Vec<Written>,
+    /// Of each buffer's memory, what of it was written.
+    written: Vec<Written>,
+    names: Renaming,
     problems: &'a mut Vec<Diagnostic>,
+    /// The first of these that is this rank's.
+    first: usize,
 }
 
 impl State<'_> {
+    /// All of these buffers are written by the host. What is uploaded in every step is never swapped.
+    fn uploaded(&mut self, when: Upload) {
+        for (decl, written) in self.graph.buffers.iter().zip(&mut self.written) {
+            if decl.upload == when {
+                written.add(&(0..decl.len()));
+            }
+        }
+    }
+
+    fn finish(&mut self, uses: &[bool]) {
+        self.run(self.graph.tasks(Phase::Finish));
+        self.downloaded(uses, Download::Last);
+    }
+
     fn run(&mut self, nodes: &[Arc<Node>]) {
         for node in nodes {
+            self.names.pass(node);
             // All of a unit's reads come before its writes are done.
             for (origin, _, _, description) in node.parts() {
                 for access in description.accesses.iter().filter(|a| a.mode.reads()) {
-                    let index = access.buffer.0 as usize;
-                    if let Some(gap) = self.written.get(index).and_then(|w| w.gap(&access.range)) {
-                        self.undefined(origin, access.param, index, &access.range, gap);
+                    let gap = self.of(access.buffer).and_then(|written| written.gap(&access.range));
+                    if let Some(gap) = gap {
+                        self.undefined(origin, access.param, access.buffer, &access.range, gap);
                     }
                 }
             }
-            for (_, _, _, description) in node.parts() {
-                for access in description.accesses.iter().filter(|a| a.mode.writes()) {
-                    if let Some(written) = self.written.get_mut(access.buffer.0 as usize) {
-                        written.add(&access.range);
-                    }
+            for access in node.writes() {
+                if let Some(written) = self.of(access.buffer) {
+                    written.add(&access.range);
                 }
             }
         }
     }
 
-    fn undefined(&mut self, origin: &Origin, param: &str, index: usize, range: &Range<u64>, gap: u64) {
-        let decl = &self.graph.buffers[index];
+    /// What was written of the memory that a name stands for.
+    fn of(&mut self, name: BufferId) -> Option<&mut Written> {
+        self.written.get_mut(self.names.of(name).0 as usize)
+    }
+
+    fn undefined(&mut self, origin: &Origin, param: &str, name: BufferId, range: &Range<u64>, gap: u64) {
+        let Some(decl) = self.graph.buffers.get(name.0 as usize) else { return };
         let text = format!(
-            "`{param}` reads elements {} to {} of `{}`, and nothing wrote element {gap} on rank {}",
-            range.start, range.end, decl.name, self.graph.rank
+            "`{param}` reads elements {} to {} of `{}`{}, and nothing wrote element {gap} on rank {}",
+            range.start,
+            range.end,
+            decl.name,
+            self.by_then(name),
+            self.graph.rank
         );
         let label = Label::at(origin.span_of(param), format!("reads `{}`", decl.name))
             .on_rank(self.graph.rank)
             .in_task(&origin.name);
-        self.problems.push(
-            Diagnostic::error(codes::UNWRITTEN, text, label)
-                .with_related(Label::at(decl.span, "declared here"))
-                .with_help(self.mend(index)),
-        );
-        // Once is enough for each buffer.
-        self.written[index].add(&(0..decl.len()));
+        let report = Diagnostic::error(codes::UNWRITTEN, text, label)
+            .with_related(Label::at(decl.span, "declared here"))
+            .with_help(self.mend(name));
+        self.report(report);
+        self.forgive(name);
     }
 
-    fn downloaded(&mut self, index: usize, decl: &BufferDecl) {
-        if let Some(gap) = self.written[index].gap(&(0..decl.len())) {
+    /// Takes what a name stands for as written from here on: once is enough for each buffer.
+    fn forgive(&mut self, name: BufferId) {
+        let whole = self.graph.buffers.get(name.0 as usize).map_or(0..0, |decl| 0..decl.len());
+        self.of(name).into_iter().for_each(|written| written.add(&whole));
+    }
+
+    /// Judges that all is written of the buffers that are downloaded then.
+    fn downloaded(&mut self, uses: &[bool], when: Download) {
+        let graph = self.graph;
+        let used = graph.buffers.iter().zip(uses).enumerate();
+        for (index, (decl, _)) in used.filter(|(_, (decl, used))| **used && decl.download == when) {
+            let name = BufferId(index as u32);
+            let Some(gap) = self.of(name).and_then(|written| written.gap(&(0..decl.len()))) else { continue };
             let text = format!(
-                "`{}` is downloaded, and nothing wrote element {gap} of {} on rank {}",
+                "`{}`{} is downloaded, and nothing wrote element {gap} of {} on rank {}",
                 decl.name,
+                self.by_then(name),
                 decl.len(),
-                self.graph.rank
+                graph.rank
             );
-            let label =
-                Label::at(decl.span, format!("`{}` is downloaded", decl.name)).on_rank(self.graph.rank);
-            self.problems.push(Diagnostic::error(codes::UNWRITTEN, text, label).with_help(self.mend(index)));
+            let label = Label::at(decl.span, format!("`{}` is downloaded", decl.name)).on_rank(graph.rank);
+            self.report(Diagnostic::error(codes::UNWRITTEN, text, label).with_help(self.mend(name)));
+            self.forgive(name);
+        }
+    }
+
+    /// Keeps a report, unless the same stood against an earlier turn.
+    fn report(&mut self, report: Diagnostic) {
+        if self.problems[self.first..].iter().all(|other| other.primary != report.primary) {
+            self.problems.push(report);
+        }
+    }
+
+    /// What a name stands for, where swaps have changed that.
+    fn by_then(&self, name: BufferId) -> String {
+        match self.graph.buffers.get(self.names.of(name).0 as usize) {
+            Some(decl) if self.names.of(name) != name => {
+                format!(" (by then what was declared as `{}`)", decl.name)
+            }
+            _ => String::new(),
         }
     }
 
     /// What would give the buffer contents in time.
-    fn mend(&self, index: usize) -> String {
-        let decl = &self.graph.buffers[index];
-        let writes = |node: &&Arc<Node>| {
-            let accesses = node.parts().flat_map(|(_, _, _, description)| &description.accesses);
-            accesses.into_iter().any(|a| a.buffer.0 as usize == index && a.mode.writes())
-        };
+    fn mend(&self, name: BufferId) -> String {
+        let memory = self.names.of(name);
+        let Some(decl) = self.graph.buffers.get(memory.0 as usize) else { return String::new() };
+        let writes = |node: &&Arc<Node>| node.writes().any(|access| access.buffer == name);
         if let Some(node) = self.graph.skipped.iter().find(writes) {
             return format!(
                 "`{}` would write it, but its grid is empty on rank {}, so that it does not run: give `{}` an init",

@@ -115,6 +115,10 @@ fn node_hash(node: &Node) -> u128 {
                 op.args.iter().for_each(|arg| arg_hash(arg, &mut hash));
             }
         }
+        Body::Swap(pair) => {
+            hash.number(2u8);
+            pair.iter().for_each(|buffer| hash.number(buffer.0));
+        }
     }
     hash.end()
 }

@@ -7,7 +7,9 @@
 //! number of ranks (`matching`, `collectives`, `deadlock`).
 //!
 //! Each phase is judged by itself, since the plan group waits for all ranks between phases; one step stands for all,
-//! since it is repeated as it is.
+//! since it is repeated as it is. Where steps swap buffers, the next one has the same tasks over other memory that is as
+//! large and of the same dtype: whom they meet, with how much, and what overlaps stay as they were. Only what was written
+//! differs, and that is judged turn by turn (`swaps`, `dataflow`).
 
 mod capture;
 mod collectives;
@@ -17,6 +19,7 @@ mod hash;
 mod matching;
 mod order;
 mod report;
+mod swaps;
 
 pub(crate) use report::fold;
 
@@ -35,6 +38,7 @@ use crate::words::count;
 pub struct Verified {
     graphs: Vec<TaskGraph>,
     plan_hash: u128,
+    turns: usize,
 }
 
 impl Verified {
@@ -47,6 +51,12 @@ impl Verified {
     /// chance. Processes that join one job compare it before their first collective.
     pub fn plan_hash(&self) -> u128 {
         self.plan_hash
+    }
+
+    /// How many steps and finishes a plan keeps, each a graph of its own where it is captured: 1, unless steps swap buffers. Step
+    /// `k`, counted from 0, takes turn `k % turns`; after as many steps as there are turns all names stand for what they did.
+    pub fn turns(&self) -> usize {
+        self.turns
     }
 
     /// Proves that the step can be captured, or reports every op in it that may not be: see
@@ -68,8 +78,13 @@ impl Verified {
     #[cfg(feature = "unverified")]
     #[doc(hidden)]
     pub fn unverified(graphs: Vec<TaskGraph>) -> Verified {
+        let turns = swaps::turns(&graphs);
+        Verified::of(graphs, turns)
+    }
+
+    fn of(graphs: Vec<TaskGraph>, turns: u64) -> Verified {
         let plan_hash = hash::plan_hash(&graphs);
-        Verified { graphs, plan_hash }
+        Verified { graphs, plan_hash, turns: turns.min(swaps::MOST_TURNS) as usize }
     }
 }
 
@@ -82,13 +97,14 @@ pub fn verify(mut graphs: Vec<TaskGraph>) -> Result<Verified, Problems> {
     if let Some(problem) = incomplete(&graphs) {
         return Err(Problems(vec![problem]));
     }
+    let turns = swaps::turns(&graphs);
+    problems.extend(swaps::check(&graphs, turns));
     dataflow::check(&graphs, &mut problems);
     phases(&graphs, &[], &mut problems);
     if !problems.is_empty() {
         return Err(Problems(fold(problems)));
     }
-    let plan_hash = hash::plan_hash(&graphs);
-    Ok(Verified { graphs, plan_hash })
+    Ok(Verified::of(graphs, turns))
 }
 
 /// What stands against a job some of whose tasks were refused, whatever these would have done: a refused task counts as
@@ -116,6 +132,7 @@ pub fn verify_partial(partials: Vec<Partial>) -> Vec<Diagnostic> {
     graphs.sort_by_key(TaskGraph::rank);
     let mut problems: Vec<Diagnostic> = incomplete(&graphs).into_iter().collect();
     if problems.is_empty() {
+        problems.extend(swaps::check(&graphs, swaps::turns(&graphs)));
         dataflow::check(&graphs, &mut problems);
         phases(&graphs, &gaps, &mut problems);
     }

@@ -9,6 +9,7 @@ mod faults;
 mod limits;
 mod tape;
 mod transfers;
+mod turns;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

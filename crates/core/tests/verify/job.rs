@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use squall_core::{
-    ArgValue, BufferDecl, Code, DType, Diagnostic, GraphBuilder, GroupSpec, KernelSpec, Label, OpSpec,
-    Origin, Problems, Span, TaskGraph, Upload, Verified, World, verify,
+    ArgValue, BufferDecl, BufferId, Code, DType, Diagnostic, GraphBuilder, GroupSpec, KernelSpec, Label,
+    OpSpec, Origin, Problems, Span, SwapSpec, TaskGraph, Upload, Verified, World, verify,
 };
 
 use crate::stub::{REGISTRY, SCALE};
@@ -104,6 +104,11 @@ pub(crate) fn recv(task_name: &str, buffer: impl Into<ArgValue>, peer: u32) -> O
 /// A group.
 pub(crate) fn group<const N: usize>(task_name: &str, members: [OpSpec; N]) -> GroupSpec {
     members.into_iter().fold(GroupSpec::new().from_origin(origin(task_name)), GroupSpec::with)
+}
+
+/// A swap of two buffers.
+pub(crate) fn swap(task_name: &str, a: BufferId, b: BufferId) -> SwapSpec {
+    SwapSpec::new(a, b).from_origin(origin(task_name))
 }
 
 /// The kernel `scale`, without arguments.

@@ -14,6 +14,7 @@
 //! | [`overlaps`] | ranges that overlap, against a comparison of all pairs |
 //! | [`partial`] | jobs some of whose tasks were refused |
 //! | [`plan_hash`] | what changes the plan hash and what does not |
+//! | [`swaps`] | buffers that are swapped, turn by turn |
 
 #![allow(
     clippy::unwrap_used,
@@ -33,3 +34,4 @@ mod overlaps;
 mod partial;
 mod plan_hash;
 mod stub;
+mod swaps;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use squall_core::{BufferDecl, DType, Download, GroupSpec, Phase, TaskSpec, Upload, World};
+use squall_core::{BufferDecl, DType, Download, GroupSpec, Phase, SwapSpec, TaskSpec, Upload, World};
 
 use crate::job::*;
 
@@ -25,6 +25,8 @@ struct Recipe {
     phase: Phase,
     half: bool,
     op: &'static str,
+    /// Which buffers the step swaps in the end.
+    renamed: Option<[usize; 2]>,
     names: &'static str,
 }
 
@@ -52,6 +54,7 @@ fn recipe() -> Recipe {
         phase: Phase::Step,
         half: false,
         op: "broadcast",
+        renamed: None,
         names: "",
     }
 }
@@ -88,6 +91,10 @@ fn hash(recipe: &Recipe) -> u128 {
             (false, true) => vec![second.into(), sum.into()],
         };
         tasks.into_iter().for_each(|task| drop(g.add(Phase::Step, task)));
+        if let Some([a, b]) = recipe.renamed {
+            let like = ["p", "q", "r"].map(|name| g.buffer(BufferDecl::new(name, DType::F32, [8])));
+            g.step(SwapSpec::new(like[a], like[b]).named(name("flip")));
+        }
     });
     squall_core::verify(graphs.unwrap()).unwrap().plan_hash()
 }
@@ -135,6 +142,8 @@ fn any_single_change_changes_the_hash() {
         ("order", Recipe { swapped: true, ..base.clone() }),
         ("a group", grouped.clone()),
         ("order in a group", Recipe { swapped: true, ..grouped }),
+        ("a swap", Recipe { renamed: Some([0, 1]), ..base.clone() }),
+        ("another swap", Recipe { renamed: Some([1, 2]), ..base.clone() }),
         ("a phase", Recipe { phase: Phase::Setup, ..base.clone() }),
         ("another phase", Recipe { phase: Phase::Finish, ..base }),
     ];

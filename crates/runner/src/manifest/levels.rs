@@ -170,10 +170,9 @@ pub(crate) const SAVE: Level = Level {
 
 /// The keys of a task.
 pub(crate) const TASK_KEYS: &[&str] =
-    &["name", "kernel", "op", "group", "do", "for", "args", "grid", "library", "when"];
+    &["name", "kernel", "op", "group", "swap", "do", "for", "args", "grid", "library", "when"];
 
-pub(crate) const TASK: Level =
-    Level { title: "a task", keys: TASK_KEYS, later: &["swap"], habits: TASK_HABITS };
+pub(crate) const TASK: Level = Level { title: "a task", keys: TASK_KEYS, later: &[], habits: TASK_HABITS };
 
 pub(crate) const ENTRY: Level = Level {
     title: "an entry of a group",
@@ -201,6 +200,7 @@ const TASK_HABITS: &[(&str, &str)] = &[
     ("outputs", "write `args`"),
     ("collective", "write `op`"),
     ("type", "write `kernel`, `op` or `group`"),
+    ("rename", "write `swap`"),
     ("backend", "write `library`"),
     ("peer", "arguments stand in `args`"),
     ("root", "arguments stand in `args`"),

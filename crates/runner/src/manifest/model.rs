@@ -352,6 +352,8 @@ pub enum Body {
     Op(OpCall),
     /// `group`.
     Group(Group),
+    /// `swap`.
+    Swap(Swap),
     /// `do`: tasks one after another, at least one. Their names are unique among them, and known nowhere else.
     Do(Vec<Task>),
 }
@@ -385,6 +387,15 @@ pub struct Group {
     pub library: Option<At<String>>,
     /// The ops, in order.
     pub entries: Vec<GroupEntry>,
+}
+
+/// A renaming of two buffers.
+#[derive(Clone, Debug)]
+pub struct Swap {
+    /// The list of the two.
+    pub span: Span,
+    /// Their names.
+    pub names: [At<String>; 2],
 }
 
 /// An op of a group.

@@ -3,7 +3,9 @@
 use squall_core::{Diagnostic, Label, Span};
 use toml::de::DeValue;
 
-use super::model::{Arg, ArgValue, Args, Body, Grid, Group, GroupEntry, KernelCall, Loop, OpCall, Task};
+use super::model::{
+    Arg, ArgValue, Args, Body, Grid, Group, GroupEntry, KernelCall, Loop, OpCall, Swap, Task,
+};
 use super::place::{At, Formula, FormulaError};
 use super::reader::{Field, Fields, Reader};
 use super::scope::Scope;
@@ -63,15 +65,17 @@ fn known<'v>(around: &[&'v str], repeat: Option<&'v Loop>) -> Vec<&'v str> {
     around.iter().copied().chain(repeat.map(|repeat| repeat.variable.value.as_str())).collect()
 }
 
+/// The keys one of which says what a task does.
+const BODIES: &[&str] = &["kernel", "op", "group", "swap", "do"];
+
 fn body<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>, around: Around<'_>) -> Option<Body> {
-    const BODIES: &[&str] = &["kernel", "op", "group", "do"];
     let mut bodies: Vec<_> = BODIES.iter().filter_map(|key| fields.get(key)).collect();
     bodies.sort_by_key(|field| field.key_span.start);
     match bodies.as_slice() {
         [] if levels::TASK.later.iter().any(|key| fields.get(key).is_some()) => None, // reported as not supported
         [] if fields.misspells(BODIES) => None,
         [] => {
-            let message = "the task has none of `kernel`, `op`, `group`, `do`";
+            let message = format!("the task has none of `{}`", BODIES.join("`, `"));
             reader.error(codes::MISSING_KEY, message, fields.span, "does nothing");
             None
         }
@@ -86,6 +90,7 @@ fn body<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>, around: Around<'_>
                 op(reader, fields, *field).map(Body::Op)
             }
             "group" => group(reader, fields, *field, around.variables).map(Body::Group),
+            "swap" => swap(reader, fields, *field).map(Body::Swap),
             _ => tasks(reader, fields, *field, around).map(Body::Do),
         },
     }
@@ -260,6 +265,50 @@ fn arg<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<ArgValue> {
     }
 }
 
+/// `["u", "u_new"]`.
+fn swap<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>, field: Field<'_, 's>) -> Option<Swap> {
+    refuse(reader, fields, "args", "a swap", "it names its two buffers itself");
+    refuse(reader, fields, "grid", "a swap", "a kernel task alone has a grid");
+    refuse(reader, fields, "library", "a swap", "a library serves ops; a swap moves nothing");
+    let help = "write `swap = [\"u\", \"u_new\"]`";
+    let DeValue::Array(items) = field.node.get_ref() else {
+        return reader.wrong_type_with_help(field, "the names of two buffers", Some(help.to_owned()));
+    };
+    let names: Vec<_> = items.iter().filter_map(|item| swapped(reader, field.part(item))).collect();
+    if items.len() != 2 {
+        let message = format!("`swap` takes the names of two buffers, and this has {}", items.len());
+        let help = match items.len() {
+            0 | 1 => help,
+            _ => {
+                "write one task for each pair; three buffers take turns by `[\"a\", \"b\"]` and then `[\"b\", \"c\"]`"
+            }
+        };
+        return reader.bad_value(field, message, help.to_owned());
+    }
+    Some(Swap { span: field.span(), names: names.try_into().ok()? })
+}
+
+/// The name of a whole buffer.
+fn swapped<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<At<String>> {
+    let text = reader.text_or(field, "the name of a buffer")?;
+    match text.buffer() {
+        Ok(buffer) if buffer.index.is_empty() => {
+            let name = At::new(buffer.name.to_string(), text.place.part(&buffer.name_range));
+            reader.used.insert(name.value.clone());
+            Some(name)
+        }
+        Ok(buffer) => {
+            let message = format!("`swap` takes whole buffers, and `{}` is a part of one", text.value);
+            let help = format!("write `\"{}\"`, or let the parts be buffers of their own", buffer.name);
+            reader.bad_value(field, message, help)
+        }
+        Err(error) => {
+            reader.formula_error(&error);
+            None
+        }
+    }
+}
+
 fn group<'s>(
     reader: &mut Reader<'s>,
     fields: &Fields<'_, 's>,
@@ -278,10 +327,11 @@ fn group<'s>(
 
 fn entry<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>, around: &[&str]) -> Option<GroupEntry> {
     let table = field.node.get_ref().as_table();
-    if let Some((key, _)) = table.and_then(|table| table.get_key_value("kernel")) {
-        let label = Label::at(Span::from(key.span()), "a kernel");
+    let other = ["kernel", "swap"].iter().find_map(|&what| Some((what, table?.get_key_value(what)?.0)));
+    if let Some((what, key)) = other {
+        let label = Label::at(Span::from(key.span()), format!("a {what}"));
         let message = "a group holds ops alone";
-        let help = "write the kernel as a task of its own, before or after the group";
+        let help = format!("write the {what} as a task of its own, before or after the group");
         reader.report(Diagnostic::error(codes::MISPLACED_KEY, message, label).with_help(help));
         return None;
     }

@@ -1,7 +1,7 @@
 //! Arguments: what the manifest wrote, read by the kind of parameter it stands for.
 
 use squall_core::graph::ArgValue as Given;
-use squall_core::{BufferDecl, BufferId, Diagnostic, Label, ParamDef, ParamKind};
+use squall_core::{BufferDecl, BufferId, Diagnostic, Label, ParamDef, ParamKind, Span};
 
 use super::env::RankEnv;
 use super::names::Symbols;
@@ -208,19 +208,23 @@ fn habit(name: &str, known: &[&'static str]) -> Option<&'static str> {
 }
 
 fn buffer(symbols: &Symbols<'_>, param: &ParamDef, text: &Text, reference: &BufferRef) -> Read<usize> {
-    let span = text.place.part(&reference.name_range);
-    let name = &*reference.name;
+    let place = named(symbols, param.name, &reference.name, text.place.part(&reference.name_range))?;
+    let mut fault = Ok(());
+    indices(reference, &mut |expr| {
+        if fault.is_ok() {
+            fault = check_names(symbols, expr, &|range| text.place.part(range));
+        }
+    });
+    fault.map(|()| place)
+}
+
+/// The place of the buffer of that name, which `key` takes.
+pub(super) fn named(symbols: &Symbols<'_>, key: &str, name: &str, span: Span) -> Read<usize> {
     if let Some(place) = symbols.buffer(name) {
-        let mut fault = Ok(());
-        indices(reference, &mut |expr| {
-            if fault.is_ok() {
-                fault = check_names(symbols, expr, &|range| text.place.part(range));
-            }
-        });
-        return fault.map(|()| place);
+        return Ok(place);
     }
     if let Some(declared) = symbols.manifest.names.get(name) {
-        let message = format!("`{name}` is {}, and `{}` takes a buffer", declared.kind.words(), param.name);
+        let message = format!("`{name}` is {}, and `{key}` takes a buffer", declared.kind.words());
         let label = Label::at(span, declared.kind.words());
         return Err(Diagnostic::error(codes::WRONG_NAME, message, label)
             .with_related(Label::at(declared.span, "declared here"))
@@ -240,7 +244,7 @@ fn buffer(symbols: &Symbols<'_>, param: &ParamDef, text: &Text, reference: &Buff
 fn check_names(
     symbols: &Symbols<'_>,
     expr: &Expr,
-    place: &dyn Fn(&std::ops::Range<usize>) -> squall_core::Span,
+    place: &dyn Fn(&std::ops::Range<usize>) -> Span,
 ) -> Read<()> {
     let mut fault = None;
     expr.mentions(&mut |mention, range| {

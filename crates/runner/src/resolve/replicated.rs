@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use squall_core::graph::{Body, Node};
-use squall_core::{Access, Arg, Diagnostic, Label, Phase, TaskGraph, Upload};
+use squall_core::{Access, Arg, BufferId, Diagnostic, Label, Phase, TaskGraph, Upload};
 
 use super::Job;
 use crate::codes;
@@ -55,7 +55,19 @@ fn same_kernel(graphs: &[TaskGraph], place: usize) -> Option<&Arc<Node>> {
     for graph in graphs.iter().filter(|graph| graph.uses()[place]) {
         let phases = [Phase::Finish, Phase::Step, Phase::Setup];
         let mut nodes = phases.into_iter().flat_map(|phase| graph.tasks(phase).iter().rev());
-        let last = nodes.find(|node| node.writes().any(|access| access.buffer.0 as usize == place))?;
+        let mut name = BufferId(place as u32);
+        let last = nodes.find(|node| {
+            if let Body::Swap([a, b]) = node.body {
+                name = if name == a {
+                    b
+                } else if name == b {
+                    a
+                } else {
+                    name
+                };
+            }
+            node.writes().any(|access| access.buffer == name)
+        })?;
         if !matches!(last.body, Body::Kernel(_)) || found.is_some_and(|other| other.origin != last.origin) {
             return None;
         }
@@ -193,7 +205,7 @@ fn work(node: &Node) -> Value {
             });
             number((task.kernel.name, args.collect::<Vec<_>>()))
         }
-        Body::Ops { .. } => number(&node.origin.name),
+        Body::Ops { .. } | Body::Swap(_) => number(&node.origin.name),
     }
 }
 
@@ -209,6 +221,8 @@ fn run_task(
     let accesses: Vec<&Access> = match &node.body {
         Body::Kernel(task) => task.description.accesses.iter().collect(),
         Body::Ops { ops, .. } => ops.iter().flat_map(|op| &op.description.accesses).collect(),
+        // Numbers are kept by name.
+        Body::Swap([a, b]) => return values.swap(a.0 as usize, b.0 as usize),
     };
     let read = accesses.into_iter().filter(|access| access.mode.reads());
     let read = read.map(|access| (access.param, values[access.buffer.0 as usize].read(&access.range)));

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use squall_core::graph::{
-    ArgValue, GraphBuilder, GroupSpec, KernelSpec, Node, OpSpec, Origin, Phase, TaskSpec,
+    ArgValue, GraphBuilder, GroupSpec, KernelSpec, Node, OpSpec, Origin, Phase, SwapSpec, TaskSpec,
 };
 use squall_core::{BufferDecl, BufferId, CommId, Diagnostic, KernelDef, Label, Registry, World};
 
@@ -105,6 +105,7 @@ enum Made<'m> {
     },
     Op(Op<'m>),
     Group(Vec<Member<'m>>),
+    Swap([BufferId; 2]),
     Do(Vec<Template<'m>>),
 }
 
@@ -271,7 +272,7 @@ impl<'m> Template<'m> {
     /// Notes in a rank's graph that the task is missing, with all that it may do.
     fn leave_out(&self, unrolling: &mut Unrolling<'_, '_, 'm>) {
         let ops: Vec<&Op<'_>> = match &self.body {
-            Made::Unread | Made::Kernel { .. } => Vec::new(),
+            Made::Unread | Made::Kernel { .. } | Made::Swap(_) => Vec::new(),
             Made::Op(op) => vec![op],
             Made::Group(members) => members.iter().map(|member| &member.op).collect(),
             Made::Do(tasks) => return tasks.iter().for_each(|task| task.leave_out(unrolling)),
@@ -280,6 +281,7 @@ impl<'m> Template<'m> {
         let (comms, buffers): (_, Vec<usize>) = match &self.body {
             // It may be about anything.
             Made::Unread => (unrolling.rank.communicators(), (0..builder.buffers().len()).collect()),
+            Made::Swap(pair) => (Vec::new(), pair.iter().map(|buffer| buffer.0 as usize).collect()),
             Made::Kernel { args, .. } => (Vec::new(), args.iter().filter_map(Argument::buffer).collect()),
             Made::Op(_) | Made::Group(_) | Made::Do(_) => {
                 let args = ops.iter().flat_map(|op| &op.args);
@@ -326,6 +328,7 @@ impl<'m> Made<'m> {
         let env = WithIndex::new(rank, &unrolling.variables);
         match self {
             Made::Unread | Made::Group(_) | Made::Do(_) => None,
+            Made::Swap([a, b]) => Some(TaskSpec::Swap(SwapSpec::new(*a, *b).from_origin(origin.clone()))),
             Made::Kernel { kernel, args, threads, block } => {
                 let values = values(args, origin, None, buffers, rank, &env, problems);
                 let threads = dims("threads", threads, origin, rank, &env, problems);

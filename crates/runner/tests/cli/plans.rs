@@ -120,6 +120,17 @@ fn communicators_groups_and_phases_are_told() {
     assert_eq!(classes, ["rank 0", "rank 1", "rank 2", "rank 3", "rank 4", "rank 5"]);
 }
 
+/// The swap stands where it is written, tasks name buffers as the manifest does, and the graphs are counted.
+#[test]
+fn swaps_are_told_with_the_graphs_that_are_kept() {
+    let text = "manifest = 1\n[pipeline]\nblock = 64\nsteps = 5\n[world]\ndevices = \"host:0..2\"\n\
+                [buffer.u]\ndtype = \"f32\"\nshape = [4]\ninit = { fill = 1 }\nsave = \"u-{rank}.npy\"\n\
+                [buffer.u_new]\ndtype = \"f32\"\nshape = [4]\n\
+                [[task]]\nname = \"double\"\nkernel = \"add\"\nargs = { a = \"u\", b = \"u\", out = \"u_new\" }\ngrid = 4\n\
+                [[task]]\nname = \"flip\"\nswap = [\"u\", \"u_new\"]\n";
+    insta::assert_snapshot!(plan(&Folder::with(text), &["m.toml"]));
+}
+
 #[test]
 fn ranks_that_differ_are_told_apart() {
     let edges = crate::harness::scaled("init = { fill = 1 }")

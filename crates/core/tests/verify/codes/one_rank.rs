@@ -2,7 +2,7 @@
 
 use squall_core::{
     BufferDecl, BufferId, BufferRange, CommId, DType, Diagnostic, Download, GroupSpec, KernelSpec, TaskGraph,
-    codes,
+    Upload, codes,
 };
 
 use super::Case;
@@ -31,6 +31,13 @@ fn on_twin(op: squall_core::OpSpec) -> Vec<Diagnostic> {
     let mut g = TaskGraph::builder(&REGISTRY, &world(1), 0, "twin");
     g.step(op);
     g.build().unwrap_err().0
+}
+
+/// A task that writes a range.
+fn recv_half(half: BufferRange) -> GroupSpec {
+    let other = BufferRange { buffer: BufferId(1), offset: 0, ..half.clone() };
+    let message = [task("s", "send").arg("buffer", other), task("r", "recv").arg("buffer", half)];
+    group("write", message.map(|op| op.arg("peer", 0)))
 }
 
 fn packed(buffer: impl Into<squall_core::ArgValue>, reduce: &'static str) -> squall_core::OpSpec {
@@ -353,6 +360,77 @@ pub(super) const CASES: &[Case] = &[
             g.step(KernelSpec::new(&NOWHERE).from_origin(origin("k")).grid(1, 1));
         })
     }),
+    case(codes::SWAP, "flip", &["`x` is swapped with itself"], || {
+        alone(|g, x, _| {
+            g.step(swap("flip", x, x));
+        })
+    }),
+    case(
+        codes::SWAP,
+        "flip",
+        &["`x` and `z`", "one is f32 of shape [4], the other f64 of shape [4]"],
+        || {
+            alone(|g, x, _| {
+                let z = g.buffer(buffer("z", DType::F64, 4));
+                g.setup(swap("flip", x, z));
+            })
+        },
+    ),
+    case(
+        codes::SWAP,
+        "flip",
+        &["`z` and `x`", "one is f32 of shape [2, 2], the other f32 of shape [4]"],
+        || {
+            alone(|g, x, _| {
+                let z = g.buffer(BufferDecl::new("z", DType::F32, [2, 2]));
+                g.finish(swap("flip", z, x));
+            })
+        },
+    ),
+    case(codes::ARGUMENT, "flip", &["swap names a buffer that was declared in another graph"], || {
+        alone(|g, x, _| {
+            g.step(swap("flip", x, BufferId(9)));
+        })
+    }),
+    case(codes::SWAPPED_TRANSFER, "flip", &["`z` is swapped", "uploaded in every step"], || {
+        alone(|g, x, _| {
+            let z = g.buffer(f32s("z", 4).upload(Upload::Every));
+            g.step(swap("flip", x, z));
+        })
+    }),
+    case(codes::SWAPPED_TRANSFER, "flip", &["`z` is swapped", "downloaded in every step"], || {
+        alone(|g, x, _| {
+            let z = g.buffer(f32s("z", 4).download(Download::Every));
+            g.step(swap("flip", z, x));
+        })
+    }),
+    case(
+        codes::TURNS,
+        "last",
+        &[
+            "after 6 steps",
+            "at most 4 graphs",
+            "`x` becomes `y` becomes `x`; `a` becomes `b` becomes `c` becomes `a`",
+        ],
+        || {
+            alone(|g, x, y| {
+                let [a, b, c] = ["a", "b", "c"].map(|name| g.buffer(f32s(name, 4)));
+                g.step(swap("flip", x, y)).step(swap("first", a, b)).step(swap("last", b, c));
+            })
+        },
+    ),
+    case(
+        codes::UNWRITTEN,
+        "t.buffer",
+        &["of `x` (by then what was declared as `z`)", "nothing wrote element 2"],
+        || {
+            alone(|g, x, _| {
+                let z = g.buffer(BufferDecl::new("z", DType::F32, [4]));
+                let half = g.whole(z).unwrap().elements(0..2).unwrap();
+                g.step(sum("t", x)).step(recv_half(half)).step(swap("flip", x, z));
+            })
+        },
+    ),
     Case {
         code: codes::DUPLICATE,
         place: "x",

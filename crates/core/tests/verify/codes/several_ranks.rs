@@ -38,6 +38,21 @@ const fn case(
 }
 
 pub(super) const CASES: &[Case] = &[
+    Case {
+        code: codes::TURNS,
+        place: "some",
+        rank: Some(1),
+        says: &["after 6 steps for all ranks together", "after 2 on rank 0 and 3 on ranks 1 and 2"],
+        problems: || {
+            refused(3, |g, rank| {
+                let [a, b, c] = ["a", "b", "c"].map(|name| g.buffer(f32s(name, 4)));
+                g.step(swap("all", a, b));
+                if rank > 0 {
+                    g.step(swap("some", b, c));
+                }
+            })
+        },
+    },
     ranks(&["there are no task graphs"], || empty(&[])),
     ranks(&["rank 1 is of a world of 3 and rank 0 of a world of 2"], || {
         empty(&[(0, world(2)), (1, world(3))])

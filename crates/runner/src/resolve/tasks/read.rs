@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use squall_core::graph::{Origin, Phase};
-use squall_core::{CommId, Diagnostic, KernelDef, Label, Registry, Task as _, World};
+use squall_core::{BufferId, CommId, Diagnostic, KernelDef, Label, Registry, Task as _, World};
 
 use super::{Made, Member, Op, Problems, Template};
 use crate::codes;
 use crate::manifest::model::{self, Body, GroupEntry, KernelCall, OpCall, Task};
 use crate::manifest::place::Formula;
-use crate::resolve::args::Argument;
+use crate::resolve::args::{self, Argument};
 use crate::resolve::names::{Symbol, Symbols};
 use crate::suggest::nearest;
 
@@ -106,6 +106,17 @@ impl<'s, 'm> Reader<'_, 's, 'm> {
                         || bounds.into_iter().any(formula)
                 });
                 (Made::Group(members), depends)
+            }
+            Body::Swap(swap) => {
+                origin.args.push(("swap".to_string(), swap.span));
+                let [a, b] = swap.names.each_ref().map(|name| {
+                    let span = name.span.unwrap_or(swap.span);
+                    let named = args::named(self.symbols, "swap", &name.value, span);
+                    named.map_err(|problem| self.report(problem.into_task(origin))).ok()
+                });
+                let pair = [a?, b?];
+                let ids = pair.map(|place| BufferId(place as u32));
+                (Made::Swap(ids), pair.iter().any(|&place| depends.buffer(place)))
             }
             Body::Do(tasks) => {
                 let made = tasks
