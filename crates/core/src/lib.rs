@@ -63,7 +63,7 @@ pub use dtype::{DType, Element};
 pub use error::{GroupError, Moment, Problems};
 pub use graph::{ArgValue, GraphBuilder, GroupSpec, KernelSpec, OpSpec, Origin, Phase, TaskGraph, TaskSpec};
 pub use grid::{Grid, GridError};
-pub use group::{Interrupt, Options, PlanGroup, Steps};
+pub use group::{Interrupt, Options, PlanGroup, Snapshot, Steps};
 pub use host_call::HostCall;
 pub use kernel::{Cover, CudaSource, HostKernel, KernelDef};
 pub use library_op::{

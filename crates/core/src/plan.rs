@@ -25,7 +25,7 @@ pub use transfer::Feed;
 
 pub(crate) use blame::TaskError;
 pub(crate) use prepare::{BindError, PrepareOn};
-pub(crate) use transfer::copied;
+pub(crate) use transfer::{Copied, copied};
 
 /// One library's state on this rank, by the library's name.
 pub(crate) type SessionState = (&'static str, Box<dyn Any + Send>);
@@ -47,6 +47,8 @@ pub(crate) struct ExecutionPlan {
     device: Arc<dyn Device>,
     graph: TaskGraph,
     capture: bool,
+    /// The step that it begins with: 0 but where a job is resumed.
+    first: u64,
     /// The task that is being enqueued, by its index in its phase.
     at: Option<usize>,
     /// Runs whose end was enqueued, of all phases, modulo 2³².
@@ -81,6 +83,7 @@ impl ExecutionPlan {
             device,
             graph,
             capture,
+            first: 0,
             at: None,
             runs: 0,
             sound: 0,
@@ -118,9 +121,14 @@ impl ExecutionPlan {
         self.stream.complete(self.runs).map_err(transfer)
     }
 
+    /// The steps to come begin with this one. Called before any has run.
+    pub(crate) fn resume_at(&mut self, step: u64) {
+        self.first = step;
+    }
+
     /// Whether this step is the one to capture. The first runs eagerly: libraries connect in it, which cannot be captured.
     fn records(&self, step: u64) -> bool {
-        self.capture && step > 0 && self.captured.is_none() && self.observed.is_none()
+        self.capture && step > self.first && self.captured.is_none() && self.observed.is_none()
     }
 
     /// The task that is being enqueued, for whoever catches a panic.

@@ -10,10 +10,10 @@ use crate::graph::{Node, Origin, Phase, TaskGraph};
 
 /// Elements that were written, as sorted ranges that neither touch nor overlap.
 #[derive(Clone, Default)]
-struct Written(Vec<Range<u64>>);
+pub(super) struct Written(Vec<Range<u64>>);
 
 impl Written {
-    fn add(&mut self, range: &Range<u64>) {
+    pub(super) fn add(&mut self, range: &Range<u64>) {
         if range.is_empty() {
             return;
         }
@@ -32,7 +32,7 @@ impl Written {
     }
 
     /// The first element of `range` that was not written.
-    fn gap(&self, range: &Range<u64>) -> Option<u64> {
+    pub(super) fn gap(&self, range: &Range<u64>) -> Option<u64> {
         if range.is_empty() {
             return None;
         }
@@ -57,7 +57,8 @@ pub(super) fn check(graphs: &[TaskGraph], problems: &mut Vec<Diagnostic>) {
     }
 }
 
-fn same(a: &TaskGraph, b: &TaskGraph) -> bool {
+/// Whether two ranks do the very same to the same buffers.
+pub(super) fn same(a: &TaskGraph, b: &TaskGraph) -> bool {
     Arc::ptr_eq(&a.buffers, &b.buffers)
         && a.phases
             .iter()
