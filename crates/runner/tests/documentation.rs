@@ -14,7 +14,7 @@ use squall_core::{DType, Phase, Registry, verify};
 use squall_runner::compare::{Agreement, Comparison, Deviation, Difference, Tolerances};
 use squall_runner::manifest::{keys, parse};
 use squall_runner::resolve::resolve;
-use squall_runner::run::{Reading, Readings, StepTimes, Summary, devices};
+use squall_runner::run::{CheckpointSummary, Reading, Readings, StepTimes, Summary, devices};
 
 const REFERENCE: &str = include_str!("../../../docs/manifest.md");
 const JSON: &str = include_str!("../../../docs/json.md");
@@ -150,6 +150,7 @@ fn every_key_of_json_is_told() {
         elapsed_s: 1.0,
         step_us: StepTimes::default(),
         watched: Readings::default(),
+        checkpoint: Some(CheckpointSummary::default()),
         outputs: Vec::new(),
     };
     let reading = Reading { step: 1, rank: 0, value: None };

@@ -5,6 +5,7 @@
 
 mod args;
 mod buffers;
+mod checkpoint;
 mod depends;
 mod env;
 mod names;
@@ -107,7 +108,10 @@ pub fn resolve<'m>(
     };
     let job = Job { manifest, world, graphs, symbols };
     let mut problems = watch::check_ranks(&job);
-    problems.extend(job.targets().err().unwrap_or_default());
+    match job.targets() {
+        Ok(targets) => problems.extend(checkpoint::check(&job, &targets)),
+        Err(found) => problems.extend(found),
+    }
     if problems.is_empty() { Ok(job) } else { Err(Problems(problems).folded()) }
 }
 

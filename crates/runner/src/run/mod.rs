@@ -1,5 +1,6 @@
 //! Runs a job: devices, contents, steps, watched values, outputs.
 
+mod checkpoint;
 mod contents;
 pub mod devices;
 mod error;
@@ -20,7 +21,7 @@ use self::contents::Contents;
 use self::outputs::Outputs;
 
 pub use error::RunError;
-pub use summary::{StepTimes, Summary};
+pub use summary::{CheckpointSummary, StepTimes, Summary};
 pub use watch::{Number, Reading, Readings};
 
 /// What a run is asked for, beside the manifest.
@@ -63,7 +64,24 @@ pub fn run(
     request: &Request<'_>,
     watcher: &mut dyn Watcher,
 ) -> Result<Summary, RunError> {
-    match to_the_end(registry, request, watcher) {
+    ended(to_the_end(registry, request, false, watcher), watcher)
+}
+
+/// As [`run`], from the newest checkpoint that is whole, of those that a run of the same manifest has left; from the beginning where
+/// there is none. What the watcher is told with [`Watcher::note`] says which. The result is that of a run that never stopped.
+///
+/// # Errors
+/// As [`run`], and a manifest without `[checkpoint]`, or a checkpoint of another job.
+pub fn resume(
+    registry: &Registry,
+    request: &Request<'_>,
+    watcher: &mut dyn Watcher,
+) -> Result<Summary, RunError> {
+    ended(to_the_end(registry, request, true, watcher), watcher)
+}
+
+fn ended(result: Result<Summary, RunError>, watcher: &dyn Watcher) -> Result<Summary, RunError> {
+    match result {
         // Whatever was going on, that it ended early is no fault of it.
         Err(error) if watcher.stopped() && !error.is_interrupt() => Err(RunError::Interrupted),
         result => result,
@@ -113,6 +131,7 @@ pub(crate) fn fill(
 fn to_the_end(
     registry: &Registry,
     request: &Request<'_>,
+    resume: bool,
     watcher: &mut dyn Watcher,
 ) -> Result<Summary, RunError> {
     let manifest = request.manifest;
@@ -125,6 +144,7 @@ fn to_the_end(
     capturable(registry, &job, &verified).map_err(|problems| with_contents(&job, problems))?;
     // A place that cannot be written costs no run.
     let outputs = Outputs::prepare(&job, request)?;
+    let checkpoints = checkpoint::prepare(&job, &verified, request, resume, watcher)?;
     let opened = chosen.open(registry)?;
     let pipeline = &manifest.pipeline;
     let options = Options::default()
@@ -139,31 +159,43 @@ fn to_the_end(
     fill(&job, request.folder, watcher, &mut group)?;
 
     let steps = request.steps.unwrap_or(pipeline.steps.value);
+    let mut checkpoints = checkpoints.map(|prepared| prepared.begin(&mut group, steps)).transpose()?;
+    let before = checkpoints.as_ref().map_or(0, |checkpoints| checkpoints.done_before());
     watcher.begin(steps, &group.interrupt_handle());
     let mut readings = Readings::new(&manifest.watches);
     let start = Instant::now();
-    let mut done = 0;
+    let mut done = before;
     while done < steps {
         // Between points that the host must see, steps are queued.
-        let count = watch::until_due(&manifest.watches, done, steps - done);
+        let mut count = watch::until_due(&manifest.watches, done, steps - done);
+        if let Some(checkpoints) = &checkpoints {
+            count = count.min(checkpoints.until_due(done));
+        }
         group.execute_many(count)?;
         done += count;
         watch::read(&job, &mut group, done, false, &mut readings)?;
         watcher.readings(&readings);
+        if let Some(checkpoints) = &mut checkpoints {
+            checkpoints.take(&mut group, done)?;
+        }
     }
     group.finish()?;
     let elapsed = start.elapsed();
     watch::read(&job, &mut group, done, true, &mut readings)?;
     watcher.readings(&readings);
+    if let Some(checkpoints) = &mut checkpoints {
+        checkpoints.settle()?;
+    }
     Ok(Summary {
         pipeline: manifest.name().to_string(),
         world: job.world.size(),
         devices: chosen.names(),
         libraries,
-        steps,
+        steps: steps.saturating_sub(before),
         elapsed_s: elapsed.as_secs_f64(),
         step_us: StepTimes::of(group.step_times()),
         watched: readings,
+        checkpoint: checkpoints.as_ref().map(|checkpoints| checkpoints.summary()),
         outputs: outputs.write(&mut group)?,
     })
 }
