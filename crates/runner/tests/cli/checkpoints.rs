@@ -413,7 +413,7 @@ fn newest_index(folder: &Folder) -> Option<PathBuf> {
 /// `SQUALL_TEST_KILLS` says how many runs.
 #[test]
 fn a_killed_run_is_resumed_to_the_same_weights() {
-    let manifest = TRAIN.replace("steps = 60", "steps = 4000").replace("every = 10", "every = 3");
+    let manifest = TRAIN.replace("steps = 60", "steps = 600").replace("every = 10", "every = 3");
     let whole = uninterrupted(&manifest, &[]);
     let runs = std::env::var("SQUALL_TEST_KILLS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(10);
     let mut seed = u64::from(std::process::id());
