@@ -15,7 +15,7 @@ use squall_core::{
 };
 
 /// What the devices of a test were asked to do, in order; a test takes the device of its own index.
-static LOGS: [Mutex<Vec<&'static str>>; 6] = [const { Mutex::new(Vec::new()) }; 6];
+static LOGS: [Mutex<Vec<&'static str>>; 7] = [const { Mutex::new(Vec::new()) }; 7];
 
 fn log(index: usize, event: &'static str) {
     LOGS[index].lock().unwrap().push(event);
@@ -203,6 +203,21 @@ fn the_first_step_is_eager_the_second_captured_and_all_later_replayed() {
     assert_eq!(taken(0), ["replay"; 3]);
     drop(group);
     assert_eq!(taken(0), ["drop captured", "drop stream"], "captured work goes before the stream it ran on");
+}
+
+/// Libraries connect in the first step that runs, whatever its number.
+#[test]
+fn a_resumed_group_captures_its_own_second_step() {
+    let mut group = group(6, true);
+    group.resume_at(5).unwrap();
+    assert_eq!(group.interrupt_handle().steps_done(), 5);
+    group.execute().unwrap();
+    assert_eq!(taken(6), ["kernel"]);
+    group.execute_many(2).unwrap();
+    assert_eq!(taken(6), ["begin", "kernel", "end", "replay", "replay"]);
+    assert_eq!(group.interrupt_handle().steps_done(), 8);
+    let refused = group.resume_at(9).unwrap_err();
+    assert!(matches!(&refused, GroupError::Buffer(text) if text.contains("has run")), "{refused}");
 }
 
 /// Sees everything, and says nothing.

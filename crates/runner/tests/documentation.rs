@@ -51,6 +51,7 @@ fn every_manifest_that_a_command_names_is_there() {
         "README.md",
         "CONTRIBUTING.md",
         "examples/README.md",
+        "docs/checkpoints.md",
         "docs/compare.md",
         "docs/json.md",
         "docs/manifest.md",

@@ -70,7 +70,8 @@ pub(super) fn prepare(
         Store { dir: request.folder.join(&checkpoint.dir.value), keep, index: Index::of(job, verified) };
     let unusable = |error: FileError| {
         let message = format!("the checkpoints' folder cannot be used: {error}");
-        Diagnostic::error(codes::CHECKPOINT_DIR, message, Label::at(span, ""))
+        let report = Diagnostic::error(codes::CHECKPOINT_DIR, message, Label::at(span, ""));
+        report.with_help("name a folder that files can be made in")
     };
     let steps = store.steps().map_err(unusable)?;
     let resumed_at = match resume {
