@@ -285,7 +285,7 @@ fn a_damaged_checkpoint_is_passed_over() {
         },
         "`index.json` is damaged",
     );
-    passed_over(|folder| std::fs::write(folder.join("index.json"), &[0xff; 9]).unwrap(), "");
+    passed_over(|folder| std::fs::write(folder.join("index.json"), [0xff; 9]).unwrap(), "");
     passed_over(
         |folder| {
             std::fs::copy(
