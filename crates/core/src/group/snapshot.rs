@@ -115,7 +115,8 @@ impl PlanGroup {
     }
 
     /// Gives a buffer of a rank the contents that a step left in it, as bytes in native order. Unlike [`PlanGroup::write_bytes`] it
-    /// leaves alone what the steps to come upload.
+    /// leaves alone what the steps to come upload. Called after [`PlanGroup::resume_at`], by whose step the group knows what its buffers
+    /// are then.
     pub fn restore(&mut self, rank: u32, buffer: BufferId, bytes: Vec<u8>) -> Result<(), GroupError> {
         let (place, decl) = self.locate(rank, buffer)?;
         if bytes.len() as u64 != decl.bytes() {
