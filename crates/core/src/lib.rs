@@ -65,7 +65,7 @@ pub use graph::{
     ArgValue, GraphBuilder, GroupSpec, KernelSpec, OpSpec, Origin, Phase, SwapSpec, TaskGraph, TaskSpec,
 };
 pub use grid::{Grid, GridError};
-pub use group::{Interrupt, Options, PlanGroup, Steps};
+pub use group::{Interrupt, Options, PlanGroup, Snapshot, Steps};
 pub use host_call::HostCall;
 pub use kernel::{Cover, CudaSource, HostKernel, KernelDef};
 pub use library_op::{

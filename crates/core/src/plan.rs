@@ -27,7 +27,7 @@ pub use transfer::Feed;
 
 pub(crate) use blame::TaskError;
 pub(crate) use prepare::{BindError, PrepareOn};
-pub(crate) use transfer::copied;
+pub(crate) use transfer::{Copied, copied};
 
 /// One library's state on this rank, by the library's name.
 pub(crate) type SessionState = (&'static str, Box<dyn Any + Send>);
@@ -55,6 +55,8 @@ pub(crate) struct ExecutionPlan {
     graph: TaskGraph,
     names: Names,
     capture: bool,
+    /// The step that it begins with: 0 but where a job is resumed.
+    first: u64,
     /// The task that is being enqueued, by its index in its phase.
     at: Option<usize>,
     /// Runs whose end was enqueued, of all phases, modulo 2³².
@@ -91,6 +93,7 @@ impl ExecutionPlan {
             names: Names::of(&graph, turns),
             graph,
             capture,
+            first: 0,
             at: None,
             runs: 0,
             sound: 0,
@@ -129,11 +132,17 @@ impl ExecutionPlan {
         self.stream.complete(self.runs).map_err(transfer)
     }
 
+    /// The steps to come begin with this one. Called before any has run, and once buffers have their first contents.
+    pub(crate) fn resume_at(&mut self, step: u64) {
+        self.first = step;
+        self.names.resume_at(step);
+    }
+
     /// Whether this step is one to capture. The first of each turn runs eagerly: libraries connect in it, which cannot be captured.
     fn records(&self, step: u64) -> bool {
         self.capture
             && self.observed.is_none()
-            && step >= self.captured.len() as u64
+            && step.saturating_sub(self.first) >= self.captured.len() as u64
             && self.captured.get(self.names.turn()).is_some_and(Option::is_none)
     }
 

@@ -16,7 +16,7 @@ use squall_core::{
 };
 
 /// What the devices of a test were asked to do, in order; a test takes the device of its own index.
-static LOGS: [Mutex<Vec<&'static str>>; 12] = [const { Mutex::new(Vec::new()) }; 12];
+static LOGS: [Mutex<Vec<&'static str>>; 13] = [const { Mutex::new(Vec::new()) }; 13];
 
 /// The kernels that were made for a device, and what it captured, in the order of that.
 const KERNELS: [&str; 4] = ["kernel", "kernel 1", "kernel 2", "kernel 3"];
@@ -305,6 +305,21 @@ fn ranks_that_swap_differently_are_captured_in_the_same_steps() {
     for device in 8..11 {
         assert_eq!(taken(device), REPLAYS, "{device}");
     }
+}
+
+/// Libraries connect in the first step that runs, whatever its number.
+#[test]
+fn a_resumed_group_captures_its_own_second_step() {
+    let mut group = group(12, true);
+    group.resume_at(5).unwrap();
+    assert_eq!(group.interrupt_handle().steps_done(), 5);
+    group.execute().unwrap();
+    assert_eq!(taken(12), ["kernel"]);
+    group.execute_many(2).unwrap();
+    assert_eq!(taken(12), ["begin", "kernel", "end", "replay", "replay"]);
+    assert_eq!(group.interrupt_handle().steps_done(), 8);
+    let refused = group.resume_at(9).unwrap_err();
+    assert!(matches!(&refused, GroupError::Buffer(text) if text.contains("has run")), "{refused}");
 }
 
 /// Sees everything, and says nothing.

@@ -60,12 +60,18 @@ codes! {
     STOP = "E0157", "A condition to stop on cannot be judged, or ranks could judge it differently.";
     EPOCHS = "E0158", "The number of steps cannot be told from the feeds.";
     FEED = "E0159", "A feed cannot fill a batch.";
+    CHECKPOINT_PLACE = "E0164", "A file would be saved where the checkpoints are.";
+    NO_CHECKPOINTS = "E0165", "The run is to be resumed, and the manifest has no checkpoints.";
 
     DATA = "E0310", "A data file is missing, or is not what the buffer needs.";
     CONTENTS = "E0311", "A buffer cannot hold the values that it is to begin with.";
     OUTPUT = "E0312", "An output cannot be written where it is to be.";
     DEVICES = "E0313", "The devices are not what the job needs.";
     DIFFERS = "E0314", "A task writes something else than on the host.";
+    CHECKPOINTS_THERE = "E0315", "There are checkpoints already, and the run is not to go on from them.";
+    OTHER_JOB = "E0316", "A checkpoint is of another job than the one that is to go on from it.";
+    CHECKPOINT = "E0317", "A checkpoint could not be written or read while the job ran.";
+    CHECKPOINT_DIR = "E0318", "The folder of the checkpoints cannot be used.";
 
     MORE_WARNINGS = "W0001", "There are more warnings than are listed.";
     UNUSED_BUFFER = "W0101", "A buffer is declared and no task names it.";

@@ -39,7 +39,7 @@ pub fn describe(job: &Job<'_>, verified: &Verified, only: Option<u32>) -> String
             verified.turns()
         );
     }
-    for (ranks, of_rank) in classes(job, only) {
+    for (ranks, of_rank) in classes(job, verified, only) {
         let _ = write!(text, "\n{}\n{of_rank}", numbers(&ranks));
     }
     text
@@ -63,11 +63,13 @@ fn communicators(text: &mut String, world: &World) {
 }
 
 /// What is to be said of ranks, each text with all of its ranks; in the order of their first ranks.
-fn classes(job: &Job<'_>, only: Option<u32>) -> Vec<(Vec<u32>, String)> {
+fn classes(job: &Job<'_>, verified: &Verified, only: Option<u32>) -> Vec<(Vec<u32>, String)> {
     let mut index: HashMap<String, usize> = HashMap::new();
     let mut classes: Vec<(Vec<u32>, String)> = Vec::new();
+    let carried = job.manifest.checkpoint.as_ref().map(|_| verified.carried());
     for graph in job.graphs.iter().filter(|graph| only.is_none_or(|rank| rank == graph.rank())) {
-        let text = rank(job, graph);
+        let carried = carried.as_ref().and_then(|carried| carried.get(graph.rank() as usize));
+        let text = rank(job, graph, carried.map(|carried| &**carried));
         match index.get(&text) {
             Some(&class) => classes[class].0.push(graph.rank()),
             None => {
@@ -91,7 +93,7 @@ fn numbers(ranks: &[u32]) -> String {
     format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, runs.join(", "))
 }
 
-fn rank(job: &Job<'_>, graph: &TaskGraph) -> String {
+fn rank(job: &Job<'_>, graph: &TaskGraph, carried: Option<&[bool]>) -> String {
     let uses = graph.uses();
     let held: Vec<usize> = (0..graph.buffers().len()).filter(|&place| uses[place]).collect();
     // A sum of sizes that each fit 63 bits may not.
@@ -99,6 +101,9 @@ fn rank(job: &Job<'_>, graph: &TaskGraph) -> String {
     let mut text = format!("  memory: {} in {}\n", count(memory, "byte"), count(held.len() as u64, "buffer"));
     for place in held {
         buffer(&mut text, job, graph, place);
+    }
+    if let Some(carried) = carried {
+        checkpoint(&mut text, graph, carried);
     }
     for (phase, name) in [(Phase::Setup, "setup"), (Phase::Step, "step"), (Phase::Finish, "finish")] {
         let tasks = graph.tasks(phase);
@@ -113,6 +118,17 @@ fn rank(job: &Job<'_>, graph: &TaskGraph) -> String {
         }
     }
     text
+}
+
+/// What a checkpoint holds of a rank.
+fn checkpoint(text: &mut String, graph: &TaskGraph, carried: &[bool]) {
+    let held: Vec<&BufferDecl> =
+        graph.buffers().iter().zip(carried).filter(|(_, carried)| **carried).map(|(decl, _)| decl).collect();
+    let bytes: u128 = held.iter().map(|decl| u128::from(decl.bytes())).sum();
+    let size = format!("{} in {}", count(bytes, "byte"), count(held.len() as u64, "buffer"));
+    let names: Vec<&str> = held.iter().map(|decl| &*decl.name).collect();
+    let colon = if names.is_empty() { "" } else { ": " };
+    let _ = writeln!(text, "  checkpoint: {size}{colon}{}", names.join(", "));
 }
 
 fn buffer(text: &mut String, job: &Job<'_>, graph: &TaskGraph, place: usize) {

@@ -6,7 +6,7 @@
 //! both fail. How each is drawn is kept as a snapshot.
 //!
 //! A file that is right as a text is resolved and verified for two ranks on host devices, or as its first line asks:
-//! `# world: 3`, `# parsed alone`, `# run`, which runs it in the folder it stands in, or `# captures`, which verifies and runs
+//! `# world: 3`, `# parsed alone`, `# run`, which runs it in the folder it stands in, `# resume`, which goes on from its checkpoint there, or `# captures`, which verifies and runs
 //! it where `cuda` devices and a library of the tests are.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
@@ -26,7 +26,7 @@ use squall_runner::codes;
 use squall_runner::manifest::{self, Manifest};
 use squall_runner::render::{Color, render};
 use squall_runner::resolve::resolve;
-use squall_runner::run::{self, Readings, Request, Watcher};
+use squall_runner::run::{self, Readings, Request, RunError, Summary, Watcher};
 
 /// Line, severity and code of a diagnostic; line 0 for none.
 type Said = (usize, &'static str, String);
@@ -108,11 +108,12 @@ fn later(manifest: &Manifest, text: &str) -> Vec<Diagnostic> {
     let registry = Registry::linked().unwrap();
     let world = match text.trim_start_matches('\u{feff}').lines().next().unwrap() {
         "# parsed alone" => return Vec::new(),
-        "# run" => return told(&registry, manifest),
+        "# run" => return told(&registry, manifest, run::run),
+        "# resume" => return told(&registry, manifest, run::resume),
         "# captures" => {
             let registry = capturing::registry();
             let told = capturing::check(&registry, manifest, "cuda");
-            assert_eq!(told, self::told(&registry, manifest), "a run says the same");
+            assert_eq!(told, self::told(&registry, manifest, run::run), "a run says the same");
             return told;
         }
         line => line.strip_prefix("# world: ").map_or(2, |world| world.parse().unwrap()),
@@ -126,15 +127,18 @@ fn later(manifest: &Manifest, text: &str) -> Vec<Diagnostic> {
 }
 
 /// What a run says of a manifest.
-fn told(registry: &Registry, manifest: &Manifest) -> Vec<Diagnostic> {
+fn told(registry: &Registry, manifest: &Manifest, run: Run) -> Vec<Diagnostic> {
     let folder = Path::new("tests/diagnostics");
     let request = Request { manifest, folder, file: None, devices: None, steps: None };
     let mut warned = Warned::default();
-    match run::run(registry, &request, &mut warned) {
+    match run(registry, &request, &mut warned) {
         Ok(_) => warned.0,
         Err(error) => error.diagnostics().unwrap(),
     }
 }
+
+/// To run, or to resume.
+type Run = fn(&Registry, &Request<'_>, &mut dyn Watcher) -> Result<Summary, RunError>;
 
 #[derive(Default)]
 struct Warned(Vec<Diagnostic>);
@@ -248,8 +252,10 @@ fn every_code_has_a_fixture() {
     }
     let verification = squall_core::codes::ALL.iter().filter(|(code, _)| code.0.starts_with("E02"));
     let verification = verification.filter(|(code, _)| !OF_CORE_ALONE.contains(code));
-    // A difference between two backends has no fixture in one manifest; the workspace's tests show it.
-    let own = codes::ALL.iter().filter(|(code, _)| *code != codes::DIFFERS);
+    // A difference between two backends has no fixture in one manifest, and a full disk none; the workspace's tests show the one and
+    // the command's the other.
+    let elsewhere = [codes::DIFFERS, codes::CHECKPOINT];
+    let own = codes::ALL.iter().filter(|(code, _)| !elsewhere.contains(code));
     let missing: Vec<_> = own.chain(verification).filter(|(code, _)| !seen.contains(code.0)).collect();
     assert!(missing.is_empty(), "no fixture shows {missing:?}");
 }

@@ -16,7 +16,7 @@ use squall_runner::expr;
 use squall_runner::expr::functions::Function;
 use squall_runner::manifest::{keys, parse};
 use squall_runner::resolve::resolve;
-use squall_runner::run::{Reading, Readings, StepTimes, Stopped, Summary, devices};
+use squall_runner::run::{CheckpointSummary, Reading, Readings, StepTimes, Stopped, Summary, devices};
 
 const REFERENCE: &str = include_str!("../../../docs/manifest.md");
 const GRAMMAR: &str = include_str!("../../../docs/grammar.md");
@@ -54,6 +54,7 @@ fn every_manifest_that_a_command_names_is_there() {
         "README.md",
         "CONTRIBUTING.md",
         "examples/README.md",
+        "docs/checkpoints.md",
         "docs/compare.md",
         "docs/json.md",
         "docs/manifest.md",
@@ -214,6 +215,7 @@ fn every_key_of_json_is_told() {
         elapsed_s: 1.0,
         step_us: StepTimes::default(),
         watched: Readings::default(),
+        checkpoint: Some(CheckpointSummary::default()),
         outputs: Vec::new(),
     };
     let reading = Reading { step: 1, rank: 0, value: None };

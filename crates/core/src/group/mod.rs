@@ -17,6 +17,7 @@ mod options;
 mod rank;
 mod run;
 mod shared;
+mod snapshot;
 mod transfer;
 mod worker;
 
@@ -37,6 +38,7 @@ use crate::verify::Verified;
 
 pub use options::Options;
 pub use run::Steps;
+pub use snapshot::Snapshot;
 
 /// All ranks of a job, bound to their devices, each on a thread of its own.
 ///
@@ -55,6 +57,8 @@ pub struct PlanGroup {
     /// How many of the first steps may take as long as binding: where devices capture, the first of each turn connects them, and
     /// with capture on the second of each is made ready to be replayed.
     slow_steps: u64,
+    /// The step that it begins with: 0 but where a job is resumed.
+    first_step: u64,
     in_flight: Option<Phase>,
     /// Of each rank, how many steps it had done when the caller looked last, and since when.
     seen: Vec<Seen>,
@@ -111,6 +115,7 @@ impl PlanGroup {
                 true => verified.turns() as u64 * (1 + u64::from(options.capture)),
                 false => 0,
             },
+            first_step: 0,
             options,
             shared,
             threads: Vec::new(),

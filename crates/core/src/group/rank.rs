@@ -107,6 +107,15 @@ impl RankState {
         self.since.store(now, Ordering::Relaxed);
     }
 
+    /// Counts so many steps as handed to the stream and done, before any other run. Called by the caller, while the rank waits
+    /// for a command.
+    pub(super) fn resume_at(&self, step: u64) {
+        self.queued.store(step, Ordering::Release);
+        self.timed.store(step, Ordering::Release);
+        // Its runs count from 0 all the same.
+        self.others.store((step as u32).wrapping_neg(), Ordering::Release);
+    }
+
     /// Counts one more step as handed to the stream; returns its number. Called by the rank's thread, before the stream
     /// can come to it.
     pub(super) fn queue_step(&self) -> u64 {
@@ -203,6 +212,19 @@ mod tests {
         assert_eq!(rank.ended(4, 30), (1, 2));
         assert!(!rank.untimed());
         assert_eq!(rank.look(seen, 35), Seen { steps: 4, since: 30 }, "the thread knew");
+    }
+
+    #[test]
+    fn steps_before_a_resumption_count_as_done() {
+        for first in [0, 7, u64::from(u32::MAX), 1 << 32, (5 << 32) + 9] {
+            let (rank, word) = (RankState::default(), Arc::new(AtomicU64::new(0)));
+            rank.follow(word.clone());
+            rank.resume_at(first);
+            assert_eq!((rank.steps_done(), rank.untimed()), (first, false));
+            assert_eq!((rank.queue_step(), rank.steps_done()), (first, first));
+            word.store(Position { runs: 1, tasks: 0 }.into(), Ordering::Relaxed);
+            assert_eq!((rank.steps_done(), rank.ended(first + 1, 5)), (first + 1, (1, 5)));
+        }
     }
 
     #[test]

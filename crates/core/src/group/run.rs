@@ -142,7 +142,9 @@ impl PlanGroup {
         let Options { init_timeout: init, step_timeout: step, .. } = self.options;
         match phase {
             Phase::Setup => Some(init),
-            Phase::Step if steps < self.slow_steps => Some(init.max(step.unwrap_or(init))),
+            Phase::Step if steps.saturating_sub(self.first_step) < self.slow_steps => {
+                Some(init.max(step.unwrap_or(init)))
+            }
             // Its first use of a library may connect devices, too.
             Phase::Finish if self.slow_steps > 0 => step.map(|step| step.max(init)),
             _ => step,

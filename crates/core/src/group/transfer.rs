@@ -70,8 +70,8 @@ impl PlanGroup {
     }
 
     /// A buffer's contents on a rank: as they are, or for one that is downloaded in every step, as they were at
-    /// the last step's end. Of buffers that tasks swap, what the name stands for after the last run; so does
-    /// [`PlanGroup::write`] take it.
+    /// the last step's end, or as they were written since. Of buffers that tasks swap, what the name stands for after the last run; so
+    /// does [`PlanGroup::write`] take it.
     pub fn read<T: Element>(&mut self, rank: u32, buffer: BufferId) -> Result<Vec<T>, GroupError> {
         self.check_dtype::<T>(rank, buffer)?;
         let bytes = self.read_bytes(rank, buffer)?;
@@ -100,7 +100,7 @@ impl PlanGroup {
         results.into_iter().enumerate().find_map(failed).map_or(Ok(()), Err)
     }
 
-    fn locate(&self, rank: u32, buffer: BufferId) -> Result<(usize, &BufferDecl), GroupError> {
+    pub(super) fn locate(&self, rank: u32, buffer: BufferId) -> Result<(usize, &BufferDecl), GroupError> {
         let no_rank = || GroupError::Buffer(format!("there is no rank {rank} in this group"));
         let graphs = self.verified.graphs();
         let place = graphs.binary_search_by_key(&rank, |graph| graph.rank()).map_err(|_| no_rank())?;
@@ -119,7 +119,7 @@ impl PlanGroup {
     }
 
     /// Works on one rank's plan, once what is in flight has ended.
-    fn on_plan<R: Send + 'static>(
+    pub(super) fn on_plan<R: Send + 'static>(
         &mut self,
         place: usize,
         buffer: BufferId,

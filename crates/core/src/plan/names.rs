@@ -46,6 +46,12 @@ impl Names {
         if phase == Phase::Setup { 0 } else { self.turn }
     }
 
+    /// As many steps are taken as done, and the setup before them.
+    pub(super) fn resume_at(&mut self, step: u64) {
+        self.turn = usize::try_from(step % self.turns.len().max(1) as u64).unwrap_or(0);
+        self.now = Now::Begun;
+    }
+
     /// A phase was run.
     pub(super) fn ran(&mut self, phase: Phase) {
         self.now = if phase == Phase::Finish { Now::Finished } else { Now::Begun };

@@ -25,6 +25,12 @@ pub(super) struct Output {
     staging: Box<dyn Memory>,
 }
 
+/// A buffer's contents as they were, in memory that the host sees.
+pub(crate) struct Copied {
+    pub(crate) buffer: usize,
+    pub(crate) memory: Box<dyn Memory>,
+}
+
 /// The staging that transfers between steps share is no larger, in bytes: it is memory that the host cannot page out.
 const PIECE: u64 = 16 << 20;
 
@@ -90,7 +96,7 @@ impl ExecutionPlan {
         Ok(())
     }
 
-    /// Gives a buffer its contents: at once, or for every step to come. After an error they are partly the new ones, and
+    /// Gives a buffer its contents: at once, and for every step to come. After an error they are partly the new ones, and
     /// nothing is under way.
     pub(crate) fn write(&mut self, buffer: usize, bytes: &[u8]) -> Result<(), DeviceError> {
         if let Some(input) = self.inputs.iter_mut().find(|input| input.buffer == buffer) {
@@ -98,6 +104,17 @@ impl ExecutionPlan {
             check_len(bytes.len(), out.len())?;
             out.copy_from_slice(bytes);
             input.feed = None;
+        }
+        self.restore(buffer, bytes)
+    }
+
+    /// Gives a buffer its contents now, whatever the steps to come upload. After an error as for [`ExecutionPlan::write`].
+    pub(crate) fn restore(&mut self, buffer: usize, bytes: &[u8]) -> Result<(), DeviceError> {
+        if let Some(output) = self.outputs.iter_mut().find(|output| output.buffer == buffer) {
+            // What is read before the next step's end.
+            let out = host(&mut *output.staging)?;
+            check_len(bytes.len(), out.len())?;
+            out.copy_from_slice(bytes);
         }
         let Some((to, len)) = self.place(buffer) else { return Ok(()) };
         check_len(bytes.len(), usize::try_from(len).unwrap_or(usize::MAX))?;
@@ -138,6 +155,34 @@ impl ExecutionPlan {
             done += piece;
         }
         Ok(contents)
+    }
+
+    /// Staging memory for the contents of some buffers, apart from the plan. Its pages are there when this returns. An error
+    /// comes with its buffer.
+    pub(crate) fn room_for(&self, buffers: &[usize]) -> Result<Vec<Copied>, (usize, DeviceError)> {
+        let room = |&buffer: &usize| {
+            let mut memory = self.device.alloc_staging(self.place(buffer).map_or(0, |(_, len)| len))?;
+            host(&mut *memory)?.fill(0);
+            Ok(Copied { buffer, memory })
+        };
+        buffers.iter().map(|buffer| room(buffer).map_err(|error| (*buffer, error))).collect()
+    }
+
+    /// Copies buffers as they are now into memory that was made for them, with one wait for all.
+    pub(crate) fn copy_out(&mut self, copies: &mut [Copied]) -> Result<(), (usize, DeviceError)> {
+        let (mut enqueued, mut last) = (Ok(()), 0);
+        for Copied { buffer, memory } in copies {
+            let Some((from, len)) = self.place(*buffer).filter(|(_, len)| *len == memory.bytes()) else {
+                continue;
+            };
+            last = *buffer;
+            // SAFETY: both are equally long; the staging is the caller's alone until this has waited.
+            enqueued = unsafe { self.stream.copy(memory.ptr(), from, len) };
+            if enqueued.is_err() {
+                break;
+            }
+        }
+        self.stream.wait(None).and(enqueued).map_err(|error| (last, error))
     }
 
     /// Where the memory is that a buffer's name stands for, and its size, if it has any.

@@ -12,10 +12,10 @@ use crate::verify::swaps::MOST_TURNS;
 
 /// Elements that were written, as sorted ranges that neither touch nor overlap.
 #[derive(Clone, Default)]
-struct Written(Vec<Range<u64>>);
+pub(super) struct Written(Vec<Range<u64>>);
 
 impl Written {
-    fn add(&mut self, range: &Range<u64>) {
+    pub(super) fn add(&mut self, range: &Range<u64>) {
         if range.is_empty() {
             return;
         }
@@ -34,7 +34,7 @@ impl Written {
     }
 
     /// The first element of `range` that was not written.
-    fn gap(&self, range: &Range<u64>) -> Option<u64> {
+    pub(super) fn gap(&self, range: &Range<u64>) -> Option<u64> {
         if range.is_empty() {
             return None;
         }
@@ -60,7 +60,8 @@ pub(super) fn check(graphs: &[TaskGraph], problems: &mut Vec<Diagnostic>) {
     }
 }
 
-fn same(a: &TaskGraph, b: &TaskGraph) -> bool {
+/// Whether two ranks do the very same to the same buffers.
+pub(super) fn same(a: &TaskGraph, b: &TaskGraph) -> bool {
     Arc::ptr_eq(&a.buffers, &b.buffers)
         && a.phases
             .iter()

@@ -12,6 +12,7 @@
 //! differs, and that is judged turn by turn (`swaps`, `dataflow`).
 
 mod capture;
+mod carried;
 mod collectives;
 mod dataflow;
 mod deadlock;
@@ -72,6 +73,21 @@ impl Verified {
     /// can have reached it, and as deep as those it meets. For tools that look for the origin of a fault.
     pub fn depths(&self, phase: Phase) -> Vec<Vec<u32>> {
         order::depths(&self.graphs, phase)
+    }
+
+    /// Of each rank and each of its buffers, by id, whether what it holds between two steps must be kept so that the job can go on
+    /// from there as if it had never stopped. That is so where a setup task or a step may change the buffer, and
+    ///
+    /// - a step reads an element of it, or its end downloads it, before the step has written that: of buffers that are not
+    ///   uploaded in every step;
+    /// - or the finish reads it, or the end downloads it, before the finish has written that: then the job can go on after its
+    ///   last step, too.
+    ///
+    /// What changes in no task is given again as before the first step. A buffer is carried whole, for one element of it too. Reads
+    /// of the caller's own, of buffers with [`Download::Never`](crate::Download::Never), are not foreseen. For checkpoints:
+    /// see [`PlanGroup::snapshot`](crate::PlanGroup::snapshot).
+    pub fn carried(&self) -> Vec<Arc<[bool]>> {
+        carried::carried(&self.graphs)
     }
 
     /// Graphs that nobody verified, for tests of what happens when a job hangs all the same.

@@ -8,6 +8,7 @@
 //! | [`field_cases`] | faults that people met with other programs |
 //! | [`legal`] | what looks odd and must be accepted |
 //! | [`builder`] | sharing of nodes and buffers between ranks |
+//! | [`carried`] | which buffers a job carries from one step to the next |
 //! | [`depths`] | how deep tasks lie, one after another over all ranks |
 //! | [`oracle`] | a slow simulator of the rules |
 //! | [`against_oracle`] | random jobs, judged by both |
@@ -24,6 +25,7 @@
 
 mod against_oracle;
 mod builder;
+mod carried;
 mod codes;
 mod depths;
 mod field_cases;

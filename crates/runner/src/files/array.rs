@@ -264,7 +264,7 @@ pub(super) fn zeroed(bytes: u64) -> Option<Vec<u8>> {
 
 /// Opens a regular file and tells its length. Anything else is refused before it is opened, since opening a
 /// pipe waits for its writer.
-pub(super) fn open_regular(path: &Path) -> Result<(File, u64), FileError> {
+pub(crate) fn open_regular(path: &Path) -> Result<(File, u64), FileError> {
     let metadata = fs::metadata(path).map_err(FileError::io("read", path))?;
     require_regular(path, &metadata)?;
     let file = File::open(path).map_err(FileError::io("read", path))?;

@@ -25,9 +25,11 @@ pub mod shard;
 #[cfg(test)]
 mod testing;
 
+pub(crate) use array::open_regular;
 pub use array::{Array, ArrayFile};
 pub use error::FileError;
 pub(crate) use error::{Shape, printable};
+pub(crate) use output::writable;
 
 /// Reads a manifest's bytes: a regular file, and no more of it than a manifest may have.
 ///
@@ -36,7 +38,7 @@ pub(crate) use error::{Shape, printable};
 /// what [`crate::manifest::parse_bytes`] accepts.
 pub fn read_manifest(path: &std::path::Path) -> Result<Vec<u8>, FileError> {
     use std::io::Read as _;
-    let (file, _) = array::open_regular(path)?;
+    let (file, _) = open_regular(path)?;
     let mut bytes = Vec::new();
     let limit = crate::manifest::MAX_SIZE as u64 + 1;
     file.take(limit).read_to_end(&mut bytes).map_err(FileError::io("read", path))?;

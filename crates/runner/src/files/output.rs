@@ -79,6 +79,12 @@ impl Output {
     }
 }
 
+/// Makes a folder, and makes sure that files can be made in it.
+pub(crate) fn writable(folder: &Path) -> Result<(), FileError> {
+    fs::create_dir_all(folder).map_err(FileError::io("create the folder", folder))?;
+    temporary_in(folder).map(drop).map_err(FileError::io("create a file in", folder))
+}
+
 /// Where a link leads; a path that is no link is its own target.
 fn follow(path: &Path) -> Result<PathBuf, FileError> {
     if path.is_symlink() {

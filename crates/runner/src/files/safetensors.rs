@@ -2,11 +2,11 @@
 //! tensor asked for is read, by seeking, so that a file may be larger than memory. Such files are little-endian
 //! and in C order.
 
-use std::io::Read;
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use safetensors::Dtype;
-use safetensors::tensor::Metadata;
+use safetensors::tensor::{Metadata, TensorInfo};
 use squall_core::DType;
 
 use super::FileError;
@@ -68,6 +68,74 @@ pub fn open(path: &Path, tensor: &str) -> Result<ArrayFile, FileError> {
     // Within the file, as proved above.
     let start = PREFIX + length + info.data_offsets.0 as u64;
     Ok(ArrayFile::new(path, file, dtype, shape, Layout { start, fortran: false, big_endian: false }))
+}
+
+/// A tensor to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Tensor<'a> {
+    /// Its name, which no other of the file has.
+    pub name: &'a str,
+    /// Its elements' type.
+    pub dtype: DType,
+    /// Its shape.
+    pub shape: &'a [u64],
+    /// Its elements as a buffer holds them.
+    pub bytes: &'a [u8],
+}
+
+/// Writes a file of tensors, in this order, without a copy of any.
+///
+/// # Errors
+/// The system's, and [`io::ErrorKind::InvalidInput`] of tensors whose bytes are not as many as their shape says.
+pub fn write(out: &mut dyn Write, tensors: &[Tensor<'_>]) -> io::Result<()> {
+    let invalid =
+        |error: &dyn std::fmt::Display| io::Error::new(io::ErrorKind::InvalidInput, error.to_string());
+    let mut end = 0;
+    let mut infos = Vec::with_capacity(tensors.len());
+    for tensor in tensors {
+        let shape = tensor.shape.iter().map(|&length| usize::try_from(length));
+        let shape = shape.collect::<Result<_, _>>().map_err(|error| invalid(&error))?;
+        let data_offsets = (end, end + tensor.bytes.len());
+        end = data_offsets.1;
+        infos.push((
+            tensor.name.to_owned(),
+            TensorInfo { dtype: file_type(tensor.dtype), shape, data_offsets },
+        ));
+    }
+    let metadata = Metadata::new(None, infos).map_err(|error| invalid(&error))?;
+    let mut header = serde_json::to_vec(&metadata)?;
+    // The data begin at a whole word.
+    header.resize(header.len().next_multiple_of(PREFIX as usize), b' ');
+    out.write_all(&(header.len() as u64).to_le_bytes())?;
+    out.write_all(&header)?;
+    tensors.iter().try_for_each(|tensor| little_endian(out, tensor))
+}
+
+#[cfg(target_endian = "little")]
+fn little_endian(out: &mut dyn Write, tensor: &Tensor<'_>) -> io::Result<()> {
+    out.write_all(tensor.bytes)
+}
+
+#[cfg(target_endian = "big")]
+fn little_endian(out: &mut dyn Write, tensor: &Tensor<'_>) -> io::Result<()> {
+    let mut elements = tensor.bytes.chunks(tensor.dtype.size() as usize);
+    elements.try_for_each(|element| out.write_all(&element.iter().rev().copied().collect::<Vec<u8>>()))
+}
+
+/// How a file names a type.
+fn file_type(dtype: DType) -> Dtype {
+    match dtype {
+        DType::F16 => Dtype::F16,
+        DType::Bf16 => Dtype::BF16,
+        DType::F32 => Dtype::F32,
+        DType::F64 => Dtype::F64,
+        DType::I8 => Dtype::I8,
+        DType::U8 => Dtype::U8,
+        DType::I32 => Dtype::I32,
+        DType::U32 => Dtype::U32,
+        DType::I64 => Dtype::I64,
+        DType::U64 => Dtype::U64,
+    }
 }
 
 fn element_type(dtype: Dtype) -> Result<DType, &'static str> {

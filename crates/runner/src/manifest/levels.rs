@@ -31,8 +31,9 @@ pub(crate) const ROOT: Level = Level {
         "task",
         "finish",
         "watch",
+        "checkpoint",
     ],
-    later: &["plugin", "checkpoint"],
+    later: &["plugin"],
     habits: &[
         ("version", "the language's version is written `manifest = 1`"),
         ("schema", "the language's version is written `manifest = 1`"),
@@ -230,6 +231,20 @@ pub(crate) const WATCH: Level = Level {
     habits: &[("buffer", "write `value`"), ("interval", "write `every`"), ("when", "write `every`")],
 };
 
+pub(crate) const CHECKPOINT: Level = Level {
+    title: "`[checkpoint]`",
+    keys: &["dir", "every", "keep"],
+    later: &[],
+    habits: &[
+        ("path", "write `dir`"),
+        ("folder", "write `dir`"),
+        ("interval", "write `every`"),
+        ("steps", "write `every`: steps from one checkpoint to the next"),
+        ("max_to_keep", "write `keep`"),
+        ("resume", "resuming is asked for on the command line: `squall run M.toml --resume`"),
+    ],
+};
+
 const LEVELS: &[&Level] = &[
     &ROOT,
     &PIPELINE,
@@ -244,6 +259,7 @@ const LEVELS: &[&Level] = &[
     &ENTRY,
     &GRID,
     &WATCH,
+    &CHECKPOINT,
 ];
 
 /// A key of the language.

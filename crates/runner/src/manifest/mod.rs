@@ -5,6 +5,7 @@
 //! expressions, circles of definitions. Arguments stay as written until their descriptors are known.
 
 mod buffer;
+mod checkpoint;
 mod collect;
 mod cycles;
 mod data;
@@ -118,6 +119,7 @@ fn read<'s>(reader: &mut Reader<'s>, root: &Fields<'_, 's>) -> Manifest {
         tasks: task::read(reader, root, "task"),
         finish: task::read(reader, root, "finish"),
         watches: watch::read(reader, root),
+        checkpoint: checkpoint::read(reader, root),
         names: Default::default(),
     }
 }

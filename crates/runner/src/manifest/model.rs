@@ -32,6 +32,8 @@ pub struct Manifest {
     pub finish: Vec<Task>,
     /// `[[watch]]`.
     pub watches: Vec<Watch>,
+    /// `[checkpoint]`.
+    pub checkpoint: Option<Checkpoint>,
     /// What each name stands for.
     pub names: Names,
 }
@@ -506,6 +508,17 @@ pub enum WatchEvery {
     End,
     /// After each so many steps; at least 1.
     Steps(u64),
+}
+
+/// `[checkpoint]`: what a run that is stopped goes on from.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    /// `dir`: the folder of the checkpoints.
+    pub dir: At<String>,
+    /// `every`: steps from one to the next, at least 1.
+    pub every: At<u64>,
+    /// `keep`: how many there are at most, at least 1; default 2.
+    pub keep: At<u64>,
 }
 
 impl Manifest {

@@ -5,6 +5,7 @@
 
 mod args;
 mod buffers;
+mod checkpoint;
 mod depends;
 mod env;
 mod names;
@@ -126,7 +127,10 @@ pub fn resolve<'m>(
     let mut job = Job { manifest, world, graphs, symbols, warnings: Vec::new() };
     let mut problems = watch::check_ranks(&job);
     problems.extend(stop::check_ranks(&job));
-    problems.extend(job.targets().err().unwrap_or_default());
+    match job.targets() {
+        Ok(targets) => problems.extend(checkpoint::check(&job, &targets)),
+        Err(found) => problems.extend(found),
+    }
     if !problems.is_empty() {
         return Err(Problems(problems).folded());
     }

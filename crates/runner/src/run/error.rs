@@ -25,6 +25,9 @@ pub enum RunError {
     /// An output could not be written after the last step.
     #[error(transparent)]
     Output(#[from] FileError),
+    /// A checkpoint could not be written, or not be read after all. The others are as they were.
+    #[error(transparent)]
+    Checkpoint(FileError),
     /// One side of a comparison failed.
     #[error("on {side} devices: {error}")]
     Side {
@@ -46,7 +49,7 @@ impl RunError {
             RunError::Environment(_) => 4,
             RunError::Interrupted => 130,
             RunError::Group(error) => of_group(error),
-            RunError::Output(_) | RunError::Differs(_) => 1,
+            RunError::Output(_) | RunError::Checkpoint(_) | RunError::Differs(_) => 1,
             RunError::Side { error, .. } => error.exit_status(),
         }
     }
@@ -59,6 +62,7 @@ impl RunError {
             RunError::Interrupted => Some(squall_core::codes::INTERRUPTED),
             RunError::Group(error) => Some(error.code()),
             RunError::Output(_) => Some(codes::OUTPUT),
+            RunError::Checkpoint(_) => Some(codes::CHECKPOINT),
             RunError::Side { error, .. } => error.code(),
             RunError::Differs(_) => Some(codes::DIFFERS),
         }
@@ -177,6 +181,7 @@ mod tests {
             (GroupError::Uncaptured(Problems(Vec::new())).into(), 2),
             (RunError::Side { side: "cuda", error: Box::new(RunError::Environment(String::new())) }, 4),
             (FileError::NoName { file: "out/".into() }.into(), 1),
+            (RunError::Checkpoint(FileError::NoName { file: "ckpt/".into() }), 1),
         ] {
             assert_eq!(error.exit_status(), status, "{error:?}");
         }

@@ -1,5 +1,6 @@
 //! Runs a job: devices, contents, steps, watched values, outputs.
 
+mod checkpoint;
 mod contents;
 pub mod devices;
 mod error;
@@ -23,7 +24,7 @@ use self::outputs::Outputs;
 pub use contents::Schedule;
 pub use error::RunError;
 pub use stop::Stopped;
-pub use summary::{StepTimes, Summary};
+pub use summary::{CheckpointSummary, StepTimes, Summary};
 pub use watch::{Number, Reading, Readings};
 
 /// What a run is asked for, beside the manifest.
@@ -70,7 +71,24 @@ pub fn run(
     request: &Request<'_>,
     watcher: &mut dyn Watcher,
 ) -> Result<Summary, RunError> {
-    match to_the_end(registry, request, watcher) {
+    ended(to_the_end(registry, request, false, watcher), watcher)
+}
+
+/// As [`run`], from the newest checkpoint that is whole, of those that a run of the same manifest has left; from the beginning where
+/// there is none. What the watcher is told with [`Watcher::note`] says which. The result is that of a run that never stopped.
+///
+/// # Errors
+/// As [`run`], and a manifest without `[checkpoint]`, or a checkpoint of another job.
+pub fn resume(
+    registry: &Registry,
+    request: &Request<'_>,
+    watcher: &mut dyn Watcher,
+) -> Result<Summary, RunError> {
+    ended(to_the_end(registry, request, true, watcher), watcher)
+}
+
+fn ended(result: Result<Summary, RunError>, watcher: &dyn Watcher) -> Result<Summary, RunError> {
+    match result {
         // Whatever was going on, that it ended early is no fault of it.
         Err(error) if watcher.stopped() && !error.is_interrupt() => Err(RunError::Interrupted),
         result => result,
@@ -145,6 +163,7 @@ pub(crate) fn fill(
 fn to_the_end(
     registry: &Registry,
     request: &Request<'_>,
+    resume: bool,
     watcher: &mut dyn Watcher,
 ) -> Result<Summary, RunError> {
     let manifest = request.manifest;
@@ -158,6 +177,7 @@ fn to_the_end(
     let schedule = schedule(&job, request.folder, watcher)?;
     // A place that cannot be written costs no run.
     let outputs = Outputs::prepare(&job, request)?;
+    let checkpoints = checkpoint::prepare(&job, &verified, request, resume, watcher)?;
     let opened = chosen.open(registry)?;
     let pipeline = &manifest.pipeline;
     let options = Options::default()
@@ -172,19 +192,27 @@ fn to_the_end(
     fill(&job, request.folder, &schedule, watcher, &mut group)?;
 
     let (steps, ended) = steps(&schedule, request)?;
+    let mut checkpoints = checkpoints.map(|prepared| prepared.begin(&mut group, steps)).transpose()?;
+    let before = checkpoints.as_ref().map_or(0, |checkpoints| checkpoints.done_before());
     watcher.begin(steps, &group.interrupt_handle());
     let mut readings = Readings::new(&manifest.watches);
     let start = Instant::now();
-    let mut done = 0;
+    let mut done = before;
     let mut stopped = None;
     while done < steps && stopped.is_none() {
         // Between points that the host must see, steps are queued.
-        let count = stop::until_due(&job, done, watch::until_due(&manifest.watches, done, steps - done));
+        let mut count = stop::until_due(&job, done, watch::until_due(&manifest.watches, done, steps - done));
+        if let Some(checkpoints) = &checkpoints {
+            count = count.min(checkpoints.until_due(done));
+        }
         group.execute_many(count)?;
         done += count;
         watch::read(&job, &mut group, done, false, &mut readings)?;
         watcher.readings(&readings);
         stopped = stop::holds(&job, &mut group, done)?;
+        if let (Some(checkpoints), None) = (&mut checkpoints, &stopped) {
+            checkpoints.take(&mut group, done)?;
+        }
     }
     let stopped = stopped
         .or(ended.map(|buffer| Stopped { step: done, by: format!("the end of the feed of {buffer}") }));
@@ -192,16 +220,20 @@ fn to_the_end(
     let elapsed = start.elapsed();
     watch::read(&job, &mut group, done, true, &mut readings)?;
     watcher.readings(&readings);
+    if let Some(checkpoints) = &mut checkpoints {
+        checkpoints.settle()?;
+    }
     Ok(Summary {
         pipeline: manifest.name().to_string(),
         world: job.world.size(),
         devices: chosen.names(),
         libraries,
-        steps: done,
+        steps: done.saturating_sub(before),
         stopped,
         elapsed_s: elapsed.as_secs_f64(),
         step_us: StepTimes::of(group.step_times()),
         watched: readings,
+        checkpoint: checkpoints.as_ref().map(|checkpoints| checkpoints.summary()),
         outputs: outputs.write(&mut group)?,
     })
 }

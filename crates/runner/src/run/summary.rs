@@ -29,8 +29,22 @@ pub struct Summary {
     pub step_us: StepTimes,
     /// Every watched value.
     pub watched: Readings,
+    /// The run's checkpoints, if its manifest has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<CheckpointSummary>,
     /// Files written, in the order of the manifest's buffers.
     pub outputs: Vec<String>,
+}
+
+/// The checkpoints of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CheckpointSummary {
+    /// Steps of earlier runs that this one went on after; `None` where it began anew.
+    pub resumed_at: Option<u64>,
+    /// Checkpoints that this run wrote.
+    pub written: u64,
+    /// The folder of the last of these.
+    pub newest: Option<String>,
 }
 
 /// How long steps took, in microseconds.

@@ -10,6 +10,7 @@
 //! | [`outputs`] | outputs: before the first step, whole or not at all, never over an input |
 //! | [`running`] | steps, feeds, watched values, the summary, the progress bar |
 //! | [`feeding`] | feeds, epochs, slices, conversions, stops |
+//! | [`checkpoints`] | `[checkpoint]` and `run --resume` |
 //! | [`comparing`] | `compare` |
 //! | [`signals`] | Ctrl-C and termination, at every time |
 //! | [`libraries`] | when the GPUs' libraries are opened, and what is said where they are missing or broken |
@@ -19,6 +20,7 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests panic as tests do")]
 
+mod checkpoints;
 mod comparing;
 mod data;
 mod feeding;

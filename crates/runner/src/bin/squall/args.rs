@@ -58,6 +58,9 @@ pub(crate) struct RunArgs {
     /// Steps to run, in place of the manifest's.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) steps: Option<u64>,
+    /// Go on from the newest whole checkpoint that an earlier run of the manifest has left in the folder of its `[checkpoint]`.
+    #[arg(long)]
+    pub(crate) resume: bool,
     /// Print one JSON object on standard output, and nothing else there.
     #[arg(long)]
     pub(crate) json: bool,

@@ -28,6 +28,8 @@ impl Progress {
         if bar.is_hidden() {
             return None;
         }
+        bar.set_position(run.steps_done()); // of earlier runs
+        bar.reset_eta();
         bar.set_style(ProgressStyle::with_template(FORM).ok()?);
         let ended = Arc::new(AtomicBool::new(false));
         let (moved, run, until) = (bar.clone(), run.clone(), ended.clone());

@@ -26,7 +26,8 @@ pub(crate) fn run(registry: &Registry, args: &RunArgs) -> u8 {
         devices: args.manifest.devices.as_ref(),
         steps: args.steps,
     };
-    let result = run::run(registry, &request, &mut terminal);
+    let run = if args.resume { run::resume } else { run::run };
+    let result = run(registry, &request, &mut terminal);
     // The bar is gone before anything is printed.
     drop(terminal);
     match result {

@@ -182,3 +182,29 @@ proptest! {
         prop_assert_eq!(open(&path, "b").unwrap().read().unwrap(), Array { dtype, shape, bytes: data });
     }
 }
+
+#[test]
+fn what_is_written_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.safetensors");
+    let bytes: Vec<u8> = (0..48).collect();
+    let tensor = |name, dtype, shape, bytes| Tensor { name, dtype, shape, bytes };
+    let tensors = [
+        tensor("w", DType::F32, &[2, 3][..], &bytes[..24]),
+        tensor("one", DType::Bf16, &[], &bytes[24..26]),
+        tensor("none", DType::I64, &[0, 4], &[]),
+        tensor("b", DType::U8, &[3], &bytes[26..29]),
+    ];
+    let mut out = Vec::new();
+    write(&mut out, &tensors).unwrap();
+    std::fs::write(&path, &out).unwrap();
+    for Tensor { name, dtype, shape, bytes } in tensors {
+        let array = open(&path, name).unwrap().read().unwrap();
+        assert_eq!((array.dtype, &*array.shape, &*array.bytes), (dtype, shape, bytes), "{name}");
+    }
+    let length = u64::from_le_bytes(out[..8].try_into().unwrap());
+    assert_eq!(length % 8, 0, "the data begin at a whole word");
+    let error = write(&mut out, &[tensor("w", DType::F32, &[2], &bytes[..4])]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    write(&mut Vec::new(), &[]).unwrap();
+}
