@@ -40,6 +40,7 @@ codes! {
     DEADLOCK = "E0227": "ranks wait for each other in a cycle";
     UNDEFINED = "E0228": "ranks finish only if members of a group progress apart, which is undefined";
     UNCAPTURED = "E0229": "an op may not be captured, and the step is to be";
+    PARTS = "E0233": "the parts of all ranks do not add up to what a collective divides among them";
     REFUSED = "E0301": "a library refused an argument when it saw it bound";
     BIND = "E0302": "a rank could not be bound to its device";
     DEVICES = "E0303": "the devices do not fit the task graphs";

@@ -23,7 +23,7 @@ use crate::world::{CommId, Part, World};
 
 pub use builder::GraphBuilder;
 pub use partial::Partial;
-pub use spec::{ArgValue, GroupSpec, IntoDims, KernelSpec, OpSpec, TaskSpec};
+pub use spec::{ArgValue, GroupSpec, IntoDims, KernelSpec, Matrix, OpSpec, TaskSpec};
 
 /// When tasks run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -118,7 +118,7 @@ pub struct OpTask {
 
 impl OpTask {
     /// The arguments beside their parameters, for a rank with this place in the communicator.
-    fn args(&self, place: Option<Part<'_>>) -> Args<'_> {
+    pub fn args(&self, place: Option<Part<'_>>) -> Args<'_> {
         let (comm_rank, comm_size) = place.map_or((0, 1), |part| (part.rank, part.size()));
         Args { params: self.op.params(), values: &self.args, comm_rank, comm_size }
     }

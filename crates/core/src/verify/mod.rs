@@ -16,10 +16,12 @@ mod deadlock;
 mod hash;
 mod matching;
 mod order;
+mod parts;
 mod report;
 
 pub(crate) use report::fold;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::buffer::Upload;
@@ -28,6 +30,7 @@ use crate::diagnostic::{Diagnostic, Label};
 use crate::error::Problems;
 use crate::graph::partial::Gap;
 use crate::graph::{Partial, Phase, TaskGraph};
+use crate::ops::Parts;
 use crate::words::count;
 
 /// The graphs of all ranks, proven. Only [`verify`] makes one, and a plan group takes nothing else.
@@ -35,7 +38,11 @@ use crate::words::count;
 pub struct Verified {
     graphs: Vec<TaskGraph>,
     plan_hash: u128,
+    parts: AllParts,
 }
+
+/// Unequal parts, by rank, phase, place of the task in it, and member of the task.
+type AllParts = BTreeMap<(u32, u8, u32, usize), Parts>;
 
 impl Verified {
     /// The graphs, by rank.
@@ -47,6 +54,18 @@ impl Verified {
     /// chance. Processes that join one job compare it before their first collective.
     pub fn plan_hash(&self) -> u128 {
         self.plan_hash
+    }
+
+    /// How the ranks that meet in op `member` of task `place` of a phase divide what it gathers or scatters; `None` where their
+    /// parts are equal, and for an op that divides nothing. A lone op is member 0.
+    pub fn parts(&self, rank: u32, phase: Phase, place: usize, member: usize) -> Option<&Parts> {
+        self.parts.get(&(rank, phase as u8, u32::try_from(place).ok()?, member))
+    }
+
+    /// The unequal parts of one rank, as of [`Verified::parts`].
+    pub(crate) fn parts_of(&self, rank: u32) -> RankParts {
+        let of_rank = self.parts.range((rank, 0, 0, 0)..).take_while(|(key, _)| key.0 == rank);
+        of_rank.map(|(&(_, phase, place, member), parts)| ((phase, place, member), parts.clone())).collect()
     }
 
     /// Proves that the step can be captured, or reports every op in it that may not be: see
@@ -69,9 +88,12 @@ impl Verified {
     #[doc(hidden)]
     pub fn unverified(graphs: Vec<TaskGraph>) -> Verified {
         let plan_hash = hash::plan_hash(&graphs);
-        Verified { graphs, plan_hash }
+        Verified { graphs, plan_hash, parts: AllParts::new() }
     }
 }
+
+/// One rank's unequal parts, by phase, place of the task in it, and member of the task.
+pub(crate) type RankParts = BTreeMap<(u8, u32, usize), Parts>;
 
 /// Proves that every rank reaches its end, or reports all that stands against it.
 ///
@@ -83,12 +105,12 @@ pub fn verify(mut graphs: Vec<TaskGraph>) -> Result<Verified, Problems> {
         return Err(Problems(vec![problem]));
     }
     dataflow::check(&graphs, &mut problems);
-    phases(&graphs, &[], &mut problems);
+    let parts = phases(&graphs, &[], &mut problems);
     if !problems.is_empty() {
         return Err(Problems(fold(problems)));
     }
     let plan_hash = hash::plan_hash(&graphs);
-    Ok(Verified { graphs, plan_hash })
+    Ok(Verified { graphs, plan_hash, parts })
 }
 
 /// What stands against a job some of whose tasks were refused, whatever these would have done: a refused task counts as
@@ -122,8 +144,9 @@ pub fn verify_partial(partials: Vec<Partial>) -> Vec<Diagnostic> {
     fold(problems)
 }
 
-/// Judges what ranks do together, phase by phase.
-fn phases(graphs: &[TaskGraph], gaps: &[(u32, Gap)], problems: &mut Vec<Diagnostic>) {
+/// Judges what ranks do together, phase by phase; gives what parts they divide things into.
+fn phases(graphs: &[TaskGraph], gaps: &[(u32, Gap)], problems: &mut Vec<Diagnostic>) -> AllParts {
+    let mut all = AllParts::new();
     for phase in Phase::ALL {
         let before = problems.len();
         let units = matching::Units::collect(graphs, phase, gaps);
@@ -133,7 +156,12 @@ fn phases(graphs: &[TaskGraph], gaps: &[(u32, Gap)], problems: &mut Vec<Diagnost
         if problems.len() == before && units.are_all_known() {
             deadlock::check(&units, &matched, problems);
         }
+        all.extend(matched.parts.into_iter().map(|(unit, member, parts)| {
+            let unit = units.list[unit as usize];
+            ((unit.rank, phase as u8, unit.place, member), parts)
+        }));
     }
+    all
 }
 
 /// Whether the graphs are not exactly one for every rank of one world.

@@ -34,6 +34,22 @@ enum Form<'m> {
     Buffer(&'m Text, BufferRef, usize),
     /// Whole numbers.
     List(Vec<Formula>),
+    /// Rows of whole numbers: the name of a list of lists, or such lists. What it last came to is kept, since mostly it is the
+    /// same on all ranks, and may be long.
+    Matrix(MatrixForm, RefCell<Option<(Value, Matrix)>>),
+}
+
+#[derive(Debug)]
+enum MatrixForm {
+    Whole(Formula),
+    Rows(Vec<Row>, Span),
+}
+
+/// A row of a matrix: a list by name, or its numbers.
+#[derive(Debug)]
+enum Row {
+    Whole(Formula),
+    Numbers(Vec<Formula>, Span),
 }
 
 impl<'m> Argument<'m> {
