@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 use squall_core::graph::{Body, Node, OpTask};
 use squall_core::{
-    Arg, BufferDecl, BufferRange, CommId, Description, Download, Grid, Mode, ParamDef, ParamKind, Phase,
-    Parts, TaskGraph, Upload, Verified, World,
+    Arg, BufferDecl, BufferRange, CommId, Description, Download, Grid, Mode, ParamDef, ParamKind, Parts,
+    Phase, TaskGraph, Upload, Verified, World,
 };
 
 use crate::files::Shape;

@@ -180,7 +180,9 @@ fn report(
                     format!("{name} is {}", by_value(all().map(|(rank, call)| (rank, value(call)))))
                 })
                 .collect();
-            let first = differing.first().map_or("", |&i| name(i));
+            // One rank may give counts, and another the number of all its elements.
+            let counts = |i: usize| field(b, i).filter(|(name, _)| *name == "counts").map(|(name, _)| *name);
+            let first = differing.first().map_or("", |&i| counts(i).unwrap_or(name(i)));
             let help;
             (params, help) = mend(first, comm);
             (codes::MISMATCH, format!("`{op}`, collective {at} on `{comm}`: {}", text.join("; ")), help)
@@ -223,7 +225,7 @@ fn mend(field: &str, comm: &str) -> (&'static [&'static str], String) {
         "counts" => (
             &["counts"],
             format!(
-                "give every rank of `{comm}` the same matrix; rank r's own row and column pick what it exchanges"
+                "let every rank of `{comm}` give the same `counts`: each exchanges what its own row and column say"
             ),
         ),
         "dtype" => (&["buffer", "send", "recv"], "declare these buffers with one dtype".to_string()),

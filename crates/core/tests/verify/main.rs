@@ -31,5 +31,6 @@ mod legal;
 mod oracle;
 mod overlaps;
 mod partial;
+mod parts;
 mod plan_hash;
 mod stub;

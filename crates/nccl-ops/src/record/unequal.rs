@@ -180,7 +180,8 @@ mod tests {
         ];
         assert_eq!(divided(&Call::AllGather { send: &part, recv: &all }, 0), Ok(both.concat()));
         let placed = floats(0x2000, 3);
-        assert_eq!(divided(&Call::AllGather { send: &placed, recv: &all }, 0), Ok(both[1..].concat()));
+        let others = vec![send(0x2000, 3, 1), send(0x2000, 3, 2), recv(0x200c, 2, 2)];
+        assert_eq!(divided(&Call::AllGather { send: &placed, recv: &all }, 0), Ok(others));
         let takes = vec![recv(0x2000, 3, 0), recv(0x200c, 2, 2)];
         assert_eq!(divided(&Call::AllGather { send: &none, recv: &all }, 1), Ok(takes));
     }

@@ -7,6 +7,7 @@ mod args;
 mod buffers;
 mod depends;
 mod env;
+mod matrix;
 mod names;
 mod outputs;
 mod range;
