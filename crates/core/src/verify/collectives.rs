@@ -219,7 +219,7 @@ fn mend(field: &str, comm: &str) -> (&'static [&'static str], String) {
         "count" => (
             &["buffer", "send", "recv"],
             format!(
-                "give every rank of `{comm}` the same number of elements; unequal blocks go by `all_to_all` with `counts`, or by `send` and `recv`"
+                "give every rank of `{comm}` the same number of elements; unequal parts go by `all_gather`, `reduce_scatter`, `gather` or `scatter`, or by `all_to_all` with `counts`"
             ),
         ),
         "counts" => (
