@@ -9,6 +9,7 @@
 //! - [`libraries`]: what a run tells of the libraries behind its devices.
 //! - [`observed`]: a plan group whose tasks are looked at, one by one.
 //! - [`pipelines`]: kernels and collectives in a row, on worlds of one to seven ranks.
+//! - [`unequal`]: ranks that hold unequal parts, and exchanges by counts.
 //!
 //! Beside it: `failures` (ranks that fail, hang or panic; it counts threads, and so runs one test at a time), `allocations` (it
 //! counts what the allocator is asked for), and `gpu` (pipelines on GPUs; it tells what it leaves out where there are none).
@@ -24,3 +25,4 @@ mod gpu_run;
 mod libraries;
 mod observed;
 mod pipelines;
+mod unequal;
