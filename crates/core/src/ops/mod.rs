@@ -6,6 +6,7 @@
 mod call;
 mod contract;
 mod parts;
+mod rules;
 
 pub use call::Call;
 pub use contract::{
