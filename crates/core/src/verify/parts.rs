@@ -94,7 +94,11 @@ impl Division<'_> {
             by_value(wholes),
             by_value(parts)
         );
-        let unequal = format!("parts that add up to {holds}, as `share({holds})` on each rank");
+        let share = match self.comm {
+            "world" => format!("share({holds})"),
+            comm => format!("share({holds}, rank({comm}), size({comm}))"),
+        };
+        let unequal = format!("parts that add up to {holds}, as `{share}` on each rank");
         let help = if self.is_equal() {
             let (size, equal) = (count(self.members.len() as u64, "rank"), member.share.part.1);
             format!("give `{whole}` {size} × {equal} = {total} elements, or `{part}` {unequal}")

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use squall_core::{Matrix, Parts, Phase, World};
+use squall_core::{Matrix, Parts, Phase, World, codes};
 
 use crate::job::*;
 
@@ -98,4 +98,21 @@ fn equal_matrices_agree() {
         g.step(task("t", "all_to_all").arg("send", send).arg("recv", recv).arg("counts", counts));
     })
     .unwrap();
+}
+
+/// On a part of the world, shares are of its ranks.
+#[test]
+fn the_help_counts_in_the_communicator() {
+    let mut world = World::new(4).unwrap();
+    let row = world.split("row", |rank| (i64::from(rank / 2), 0)).unwrap();
+    let problems = on(&Arc::new(world), |g, _| {
+        let (part, all) = (g.buffer(f32s("part", 2)), g.buffer(f32s("all", 5)));
+        g.step(task("t", "all_gather").on(row).arg("send", part).arg("recv", all));
+    });
+    let problems = problems.unwrap_err().0;
+    let problem = only(codes::PARTS, &problems);
+    says(problem, &["collective 0 on `row`", "2 on ranks 0 and 1, which add up to 4", "1 more such report"]);
+    let help = "give `recv` 2 ranks × 2 = 4 elements, or `send` parts that add up to 5, as \
+                `share(5, rank(row), size(row))` on each rank";
+    assert_eq!(problem.help.as_deref(), Some(help));
 }
