@@ -41,6 +41,11 @@ impl Depends {
         }
     }
 
+    /// Whether a param does.
+    pub(super) fn param(&self, place: usize) -> bool {
+        self.params[place]
+    }
+
     fn value(&self, symbols: &Symbols<'_>, value: &ParamValue) -> bool {
         match value {
             ParamValue::Formula(formula) => self.expr(symbols, &formula.expr),
