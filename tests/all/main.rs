@@ -11,6 +11,7 @@
 //! - [`pipelines`]: kernels and collectives in a row, on worlds of one to seven ranks.
 //! - [`swaps`]: buffers that are swapped, against their contents being swapped.
 //! - [`resumed`]: snapshots of a plan group, and groups that go on from them.
+//! - [`unequal`]: ranks that hold unequal parts, and exchanges by counts.
 //!
 //! Beside it: `failures` (ranks that fail, hang or panic; it counts threads, and so runs one test at a time), `allocations` (it
 //! counts what the allocator is asked for), and `gpu` (pipelines on GPUs; it tells what it leaves out where there are none).
@@ -29,3 +30,4 @@ mod observed;
 mod pipelines;
 mod resumed;
 mod swaps;
+mod unequal;

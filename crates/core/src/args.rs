@@ -25,7 +25,7 @@ pub enum Arg<B = BufferRange> {
     Flag(bool),
     /// A rank of the task's communicator.
     Rank(u32),
-    /// A list of whole numbers.
+    /// A list of whole numbers, or a matrix row after row.
     List(Arc<[i64]>),
 }
 
@@ -127,7 +127,7 @@ impl<'a, B> Args<'a, B> {
         matches!(self.get(name), Arg::Flag(true))
     }
 
-    /// A list of whole numbers.
+    /// A list of whole numbers, or a matrix row after row.
     pub fn list(&self, name: &str) -> Option<&'a [i64]> {
         match self.get(name) {
             Arg::List(list) => Some(list),

@@ -62,7 +62,8 @@ pub use diagnostic::{Code, Diagnostic, Label, Severity, Span};
 pub use dtype::{DType, Element};
 pub use error::{GroupError, Moment, Problems};
 pub use graph::{
-    ArgValue, GraphBuilder, GroupSpec, KernelSpec, OpSpec, Origin, Phase, SwapSpec, TaskGraph, TaskSpec,
+    ArgValue, GraphBuilder, GroupSpec, KernelSpec, Matrix, OpSpec, Origin, Phase, SwapSpec, TaskGraph,
+    TaskSpec,
 };
 pub use grid::{Grid, GridError};
 pub use group::{Interrupt, Options, PlanGroup, Snapshot, Steps};
@@ -71,12 +72,13 @@ pub use kernel::{Cover, CudaSource, HostKernel, KernelDef};
 pub use library_op::{
     Abort, Connect, Exchange, Library, LibraryOp, Needs, OpCall, OpError, Prepare, Session,
 };
+pub use ops::Parts;
 pub use param::{Mode, ParamDef, ParamKind, Presence, Type};
 pub use plan::{Feed, Observer, Written};
 pub use reduce::ReduceOp;
 pub use registry::Registry;
 pub use scalar::Scalar;
-pub use task::{Access, ArgError, Description, Matched, Meeting, Message, Signature, Task};
+pub use task::{Access, ArgError, Description, Matched, Meeting, Message, Share, Signature, Task};
 pub use verify::{Verified, verify, verify_partial};
 pub use words::count;
 pub use world::{CommId, Part, World};

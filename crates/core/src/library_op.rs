@@ -7,6 +7,7 @@ use std::time::Instant;
 use crate::args::{Args, BoundRange};
 use crate::device::{Device, DeviceError, Work};
 use crate::dtype::DType;
+use crate::ops::Parts;
 use crate::reduce::ReduceOp;
 use crate::task::{ArgError, Task};
 use crate::world::{CommId, World};
@@ -22,6 +23,12 @@ pub trait LibraryOp: Task {
     fn device(&self) -> &'static str;
     /// What it can do and what it asks of its arguments.
     fn needs(&self) -> Needs;
+    /// How it serves these arguments, in words that follow on `op … by …`, where that is not one call made for the op; told by
+    /// `squall plan`. `parts` is as in [`OpCall`].
+    fn served_as(&self, args: &Args<'_>, parts: Option<&Parts>) -> Option<String> {
+        let _ = (args, parts);
+        None
+    }
     /// Makes a batch ready to be enqueued step after step: may allocate, talk to the other ranks, open peer
     /// access. `batch` is a group, or a lone op as a batch of one; all members are ops of this library, and
     /// this is the first of them. Enqueuing the work lets all members progress jointly.
@@ -81,6 +88,9 @@ pub struct OpCall<'a> {
     pub comm: CommId,
     /// Its arguments, and this rank's place in the communicator.
     pub args: Args<'a, BoundRange>,
+    /// The parts of all ranks of the communicator, in elements, where they are unequal: see [`Share`](crate::task::Share). `None` for equal
+    /// parts and for an op that divides nothing.
+    pub parts: Option<&'a Parts>,
 }
 
 impl std::fmt::Debug for dyn LibraryOp {

@@ -62,6 +62,9 @@ pub enum ParamKind {
     Rank,
     /// A list of whole numbers.
     List,
+    /// A matrix of whole numbers with a row and a column for each rank of the task's communicator; given to the task as one list,
+    /// row after row. For ops.
+    Matrix,
 }
 
 /// What happens when an argument is not given.
@@ -142,6 +145,11 @@ impl ParamDef {
     /// A list of whole numbers.
     pub const fn list(name: &'static str, default: Presence, doc: &'static str) -> ParamDef {
         ParamDef { presence: default, ..ParamDef::new(name, ParamKind::List, doc) }
+    }
+
+    /// A matrix with a row and a column for each rank of the communicator.
+    pub const fn matrix(name: &'static str, doc: &'static str) -> ParamDef {
+        ParamDef::new(name, ParamKind::Matrix, doc)
     }
 
     /// The same parameter, which may be left out.

@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::args::Args;
 use crate::buffer::BufferId;
 use crate::dtype::DType;
 use crate::param::{Mode, ParamDef};
+use crate::words::count;
 
 /// What can stand in a task graph: a kernel or a library op.
 ///
@@ -97,17 +99,39 @@ pub struct Message {
     pub dtype: DType,
 }
 
-/// What must be equal on all ranks of a collective: its op, and named values.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// What ranks of a collective must agree on: its op and named values, which must be equal on all of them, and the parts of what they
+/// divide, which must add up.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
     /// The op.
     pub op: &'static str,
     /// The values, in the op's own order, the same names on every rank.
     pub fields: Vec<(&'static str, Matched)>,
+    /// This rank's part, for an op whose ranks divide a whole; of one op, on all ranks or on none.
+    pub share: Option<Share>,
+}
+
+impl Signature {
+    /// Whether a rank with this signature and one with the other can meet, if their parts add up.
+    pub fn agrees(&self, other: &Signature) -> bool {
+        self.op == other.op && self.fields == other.fields
+    }
+}
+
+/// A rank's part of a whole that the ranks of a communicator divide among themselves, in rank order and without gaps. The parts may
+/// be unequal; their sum must be the whole, on every rank that has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The parameter that names the part, and its elements.
+    pub part: (&'static str, u64),
+    /// The parameter that names the whole, and its elements; `None` on a rank that takes no part in it, such as one that is not root.
+    pub whole: Option<(&'static str, u64)>,
+    /// Where in the whole the part begins, if it lies within it: then it must be where it belongs.
+    pub place: Option<u64>,
 }
 
 /// A value that must match across ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Matched {
     /// A number of elements, a root, or another number.
     Number(i128),
@@ -115,6 +139,8 @@ pub enum Matched {
     DType(DType),
     /// A word such as a reduction.
     Word(&'static str),
+    /// Whole numbers. Ranks share them, so that many ranks compare them fast.
+    Numbers(Arc<[i64]>),
 }
 
 impl fmt::Display for Matched {
@@ -123,6 +149,7 @@ impl fmt::Display for Matched {
             Matched::Number(n) => write!(f, "{n}"),
             Matched::DType(dtype) => write!(f, "{dtype}"),
             Matched::Word(word) => write!(f, "{word}"),
+            Matched::Numbers(numbers) => write!(f, "a list of {}", count(numbers.len() as u64, "number")),
         }
     }
 }

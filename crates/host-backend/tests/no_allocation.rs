@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use squall_core::conformance::{Op, Ranks, Target};
-use squall_core::{DType, ReduceOp, Registry, World};
+use squall_core::{DType, Parts, ReduceOp, Registry, World};
 use squall_host_backend as _;
 
 thread_local! {
@@ -48,6 +48,15 @@ fn steps_allocate_nothing() {
                 .buffer("send", whole)
                 .buffer("recv", block.clone())
                 .reduce(ReduceOp::Max),
+            Op::new("reduce_scatter")
+                .buffer("send", a.range(DType::F16, 0, 9))
+                .buffer("recv", b.range(DType::F16, 0, [4, 0, 5][rank.rank as usize]))
+                .reduce(ReduceOp::Sum)
+                .parts(Parts::new([4, 0, 5]).unwrap()),
+            Op::new("all_to_all")
+                .buffer("send", a.range(DType::F16, 0, [3, 0, 2][rank.rank as usize]))
+                .buffer("recv", b.range(DType::F16, 0, [1, 2, 2][rank.rank as usize]))
+                .matrix("counts", &[1, 2, 0, 0, 0, 0, 0, 0, 2].into()),
             Op::new("send_recv")
                 .buffer("send", a.range(DType::F16, 0, 9))
                 .rank("to", next)

@@ -35,7 +35,9 @@ impl Batch {
         for (member, op) in order {
             let comm = session.comm(op.comm)?;
             Call::read(op.op.name(), &op.args)
-                .and_then(|call| record::read(&call, op.args.comm_rank, op.args.comm_size, &mut records))
+                .and_then(|call| {
+                    record::read(&call, op.parts, op.args.comm_rank, op.args.comm_size, &mut records)
+                })
                 .map_err(|error| OpError::Arg { member, error })?;
             calls.extend(records.drain(..).map(|record| (comm, record)));
         }

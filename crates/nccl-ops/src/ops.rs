@@ -2,8 +2,8 @@
 
 use squall_core::ops::{self, Contract};
 use squall_core::{
-    ArgError, Args, Description, DeviceError, LibraryOp, Needs, OpCall, OpError, ParamDef, Prepare, Task,
-    Work, register_op,
+    ArgError, Args, Description, DeviceError, LibraryOp, Needs, OpCall, OpError, ParamDef, Parts, Prepare,
+    Task, Work, register_op,
 };
 
 use crate::batch::Batch;
@@ -61,6 +61,18 @@ impl LibraryOp for NcclOp {
     /// All dtypes and reductions, in groups, captured, across processes.
     fn needs(&self) -> Needs {
         Needs::NONE
+    }
+
+    fn served_as(&self, args: &Args<'_>, parts: Option<&Parts>) -> Option<String> {
+        let unequal = parts.is_some() && args.comm_size > 1;
+        let served = match (self.name(), unequal) {
+            ("all_to_all" | "gather" | "scatter", _) | ("all_gather", true) => {
+                "a group of sends and receives"
+            }
+            ("reduce_scatter", true) => "a group of reductions, one to each rank that has a part",
+            _ => return None,
+        };
+        Some(format!("as {served}"))
     }
 
     unsafe fn prepare(&self, batch: &[OpCall<'_>], cx: &mut Prepare<'_>) -> Result<Box<dyn Work>, OpError> {

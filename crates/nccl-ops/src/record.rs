@@ -3,10 +3,12 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 
-use squall_core::ops::Call;
+use squall_core::ops::{Call, Parts};
 use squall_core::{ArgError, BoundRange, DType, ReduceOp};
 
 use crate::api::{Functions, RawComm, RawStream};
+
+mod unequal;
 
 /// One call of NCCL, but for its communicator and stream. Addresses are the device's; peers and roots are ranks of the communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,14 +116,19 @@ impl Record {
     }
 }
 
-/// Appends the calls that an op is made of, as the rank `me` of `size` makes them. Empty ranges make none. What does not fit the
-/// communicator or its other arguments is refused.
+/// Appends the calls that an op is made of, as the rank `me` of `size` makes them; `parts` are unequal ones. Empty ranges make none.
+/// What does not fit the communicator or its other arguments is refused.
 pub(crate) fn read(
     call: &Call<'_, BoundRange>,
+    parts: Option<&Parts>,
     me: u32,
     size: u32,
     out: &mut Vec<Record>,
 ) -> Result<(), ArgError> {
+    // Alone, a rank's part is the whole.
+    if let Some(parts) = parts.filter(|_| size > 1) {
+        return unequal::read(call, parts, me, size, out);
+    }
     match *call {
         Call::AllReduce { send, recv, reduce } => {
             fits("recv", recv, send, 1)?;
@@ -160,7 +167,10 @@ pub(crate) fn read(
             give(out, send, send.ptr.0, "to", to, size)?;
             take(out, recv, recv.ptr.0, "from", from, size)?;
         }
-        Call::AllToAll { send, recv } => {
+        Call::AllToAll { send, recv, counts: Some(counts) } => {
+            unequal::exchange(counts, send, recv, me, size, out)?;
+        }
+        Call::AllToAll { send, recv, counts: None } => {
             fits("recv", recv, send, 1)?;
             let block = block("send", send, size)?;
             for peer in 0..size {

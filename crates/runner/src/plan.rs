@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 use squall_core::graph::{Body, Node, OpTask};
 use squall_core::{
-    Arg, BufferDecl, BufferRange, CommId, Description, Download, Grid, Mode, ParamDef, ParamKind, Phase,
-    TaskGraph, Upload, Verified, World,
+    Arg, BufferDecl, BufferRange, CommId, Description, Download, Grid, Mode, ParamDef, ParamKind, Parts,
+    Phase, TaskGraph, Upload, Verified, World,
 };
 
 use crate::files::Shape;
@@ -69,7 +69,7 @@ fn classes(job: &Job<'_>, verified: &Verified, only: Option<u32>) -> Vec<(Vec<u3
     let carried = job.manifest.checkpoint.as_ref().map(|_| verified.carried());
     for graph in job.graphs.iter().filter(|graph| only.is_none_or(|rank| rank == graph.rank())) {
         let carried = carried.as_ref().and_then(|carried| carried.get(graph.rank() as usize));
-        let text = rank(job, graph, carried.map(|carried| &**carried));
+        let text = rank(job, verified, graph, carried.map(|carried| &**carried));
         match index.get(&text) {
             Some(&class) => classes[class].0.push(graph.rank()),
             None => {
@@ -93,7 +93,7 @@ fn numbers(ranks: &[u32]) -> String {
     format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, runs.join(", "))
 }
 
-fn rank(job: &Job<'_>, graph: &TaskGraph, carried: Option<&[bool]>) -> String {
+fn rank(job: &Job<'_>, verified: &Verified, graph: &TaskGraph, carried: Option<&[bool]>) -> String {
     let uses = graph.uses();
     let held: Vec<usize> = (0..graph.buffers().len()).filter(|&place| uses[place]).collect();
     // A sum of sizes that each fit 63 bits may not.
@@ -113,8 +113,9 @@ fn rank(job: &Job<'_>, graph: &TaskGraph, carried: Option<&[bool]>) -> String {
         let sent: u128 = tasks.iter().flat_map(|node| node.ops()).map(|op| sent(graph, op)).sum();
         let _ =
             writeln!(text, "  {name}: {}, {} sent", count(tasks.len() as u64, "task"), count(sent, "byte"));
-        for node in tasks {
-            task(&mut text, graph, node);
+        for (place, node) in tasks.iter().enumerate() {
+            let parts = |member| verified.parts(graph.rank(), phase, place, member);
+            task(&mut text, graph, node, &parts);
         }
     }
     text
@@ -156,7 +157,8 @@ fn buffer(text: &mut String, job: &Job<'_>, graph: &TaskGraph, place: usize) {
     let _ = writeln!(text, "    {}", notes.join(", "));
 }
 
-fn task(text: &mut String, graph: &TaskGraph, node: &Node) {
+/// `parts` are those of the task's ops.
+fn task<'p>(text: &mut String, graph: &TaskGraph, node: &Node, parts: &dyn Fn(usize) -> Option<&'p Parts>) {
     let name = &node.origin.name;
     match &node.body {
         Body::Kernel(task) => {
@@ -177,14 +179,15 @@ fn task(text: &mut String, graph: &TaskGraph, node: &Node) {
         }
         Body::Ops { ops, group: false } => {
             for one in ops {
-                let _ = writeln!(text, "    {name}: {}", op_head(graph.world(), graph.rank(), one));
+                let head = op_head(graph.world(), graph.rank(), one, parts(0));
+                let _ = writeln!(text, "    {name}: {head}");
                 op_args(text, graph, one, "      ");
             }
         }
         Body::Ops { ops, group: true } => {
             let _ = writeln!(text, "    {name}: group of {}", count(ops.len() as u64, "op"));
-            for one in ops {
-                let head = op_head(graph.world(), graph.rank(), one);
+            for (member, one) in ops.iter().enumerate() {
+                let head = op_head(graph.world(), graph.rank(), one, parts(member));
                 let _ = writeln!(text, "      {}: {head}", one.origin.name);
                 op_args(text, graph, one, "        ");
             }
@@ -192,9 +195,13 @@ fn task(text: &mut String, graph: &TaskGraph, node: &Node) {
     }
 }
 
-fn op_head(world: &World, rank: u32, task: &OpTask) -> String {
-    let head = format!("op `{}` by {}", task.op.name(), task.op.library());
-    match world.part(task.comm, rank) {
+fn op_head(world: &World, rank: u32, task: &OpTask, parts: Option<&Parts>) -> String {
+    let part = world.part(task.comm, rank);
+    let mut head = format!("op `{}` by {}", task.op.name(), task.op.library());
+    if let Some(served) = task.op.served_as(&task.args(part), parts) {
+        head = format!("{head} {served}");
+    }
+    match part {
         Some(part) if task.comm != CommId::WORLD => {
             let members: Vec<String> = part.members.iter().map(u32::to_string).collect();
             format!("{head} in `{}`, world ranks {}", world.name(task.comm), members.join(", "))
@@ -251,9 +258,20 @@ fn argument(
             },
             _ => rank.to_string(),
         },
+        (Arg::List(list), ParamKind::Matrix) => rows(list),
         (Arg::List(list), _) => format!("{list:?}"),
     };
     let _ = writeln!(text, "{indent}{} = {value}", param.name);
+}
+
+/// A square matrix; a large one by its size.
+fn rows(list: &[i64]) -> String {
+    const MOST: usize = 8;
+    let size = list.len().isqrt();
+    if size > MOST {
+        return format!("{size} lists of {size}");
+    }
+    format!("{:?}", list.chunks(size.max(1)).collect::<Vec<_>>())
 }
 
 /// A range, with the buffer's name and the first of its elements unless it is the whole.

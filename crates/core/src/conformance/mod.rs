@@ -26,6 +26,7 @@ mod level;
 mod memory;
 mod messages;
 mod ranks;
+mod unequal;
 mod values;
 
 pub use found::Found;
@@ -153,6 +154,11 @@ pub static CASES: &[Case] = &[
     case("all_to_all matches the reference", 1, &["all_to_all"], collectives::all_to_all),
     case("gather matches the reference", 1, &["gather"], collectives::gather),
     case("scatter matches the reference", 1, &["scatter"], collectives::scatter),
+    case("unequal parts are gathered everywhere", 1, &["all_gather"], unequal::all_gather),
+    case("a reduction is scattered in unequal parts", 1, &["reduce_scatter"], unequal::reduce_scatter),
+    case("unequal parts are gathered", 1, &["gather"], unequal::gather),
+    case("unequal parts are scattered", 1, &["scatter"], unequal::scatter),
+    case("all_to_all goes by counts", 1, &["all_to_all"], unequal::all_to_all),
     case("ten million and some elements are summed", 2, &["all_reduce"], collectives::large_and_odd),
     case("an integer average divides the wrapped sum", 2, &["all_reduce"], collectives::integer_average),
     case("a number wins over a NaN in min and max", 2, &["all_reduce"], collectives::not_a_number),

@@ -12,6 +12,7 @@ use crate::device::{Device, DeviceError, DevicePtr, Memory, Stream, Work};
 use crate::dtype::DType;
 use crate::group::exchange::LocalExchange;
 use crate::library_op::{Abort, Connect, LibraryOp, OpCall, Prepare, Session};
+use crate::ops::Parts;
 use crate::wait::Running;
 use crate::world::{CommId, World};
 
@@ -63,6 +64,7 @@ pub struct Op {
     name: &'static str,
     comm: CommId,
     args: Vec<(&'static str, Arg<BoundRange>)>,
+    parts: Option<Parts>,
 }
 
 impl<'a> Ranks<'a> {
@@ -254,7 +256,13 @@ impl Rank<'_> {
         for (op, given, values) in &bound {
             let part = self.world.part(given.comm, self.rank).ok_or("no such communicator")?;
             let args = Args { params: op.params(), values, comm_rank: part.rank, comm_size: part.size() };
-            calls.push(OpCall { op: *op, task: given.name, comm: given.comm, args });
+            calls.push(OpCall {
+                op: *op,
+                task: given.name,
+                comm: given.comm,
+                args,
+                parts: given.parts.as_ref(),
+            });
         }
         let first = calls.first().ok_or("a group has members")?.op;
         let mut cx = Prepare {
@@ -312,7 +320,7 @@ impl Buffer {
 impl Op {
     /// An op of that name on the world.
     pub fn new(name: &'static str) -> Op {
-        Op { name, comm: CommId::WORLD, args: Vec::new() }
+        Op { name, comm: CommId::WORLD, args: Vec::new(), parts: None }
     }
 
     /// On another communicator.
@@ -330,6 +338,18 @@ impl Op {
     /// With a rank as argument.
     pub fn rank(mut self, name: &'static str, rank: u32) -> Op {
         self.args.push((name, Arg::Rank(rank)));
+        self
+    }
+
+    /// With a matrix as argument, row after row.
+    pub fn matrix(mut self, name: &'static str, numbers: &Arc<[i64]>) -> Op {
+        self.args.push((name, Arg::List(numbers.clone())));
+        self
+    }
+
+    /// With unequal parts, as verification would give them.
+    pub fn parts(mut self, parts: Parts) -> Op {
+        self.parts = Some(parts);
         self
     }
 

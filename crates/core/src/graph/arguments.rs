@@ -181,6 +181,22 @@ fn one(cx: &Context<'_>, param: &ParamDef, params: &[ParamDef], value: &ArgValue
         (ParamKind::Rank, _) => kind("a rank"),
         (ParamKind::List, ArgValue::List(list)) => Ok(Arg::List(list.as_slice().into())),
         (ParamKind::List, _) => kind("a list of whole numbers"),
+        (ParamKind::Matrix, ArgValue::Matrix(matrix)) => {
+            let size = cx.comm_size as usize;
+            if (matrix.rows, matrix.columns) == (size, size) {
+                return Ok(Arg::List(matrix.numbers.clone()));
+            }
+            let text = format!(
+                "`{name}` has {} of {}; the communicator `{}` has {}, and each needs a row and a column",
+                count(matrix.rows as u64, "row"),
+                count(matrix.columns as u64, "number"),
+                cx.comm_name,
+                count(cx.comm_size, "rank")
+            );
+            let help = format!("give {size} lists of {size}: entry [r][p] is what rank r sends to rank p");
+            Err(Box::new(cx.error(codes::ARGUMENT, name, text).with_help(help)))
+        }
+        (ParamKind::Matrix, _) => kind("a list of lists of whole numbers"),
     }
 }
 
@@ -268,5 +284,6 @@ fn describe(value: &ArgValue) -> String {
         ArgValue::Bool(b) => format!("{b}"),
         ArgValue::Word(word) => format!("the word `{word}`"),
         ArgValue::List(_) => "a list".to_string(),
+        ArgValue::Matrix(_) => "a list of lists".to_string(),
     }
 }

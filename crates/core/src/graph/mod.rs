@@ -31,7 +31,7 @@ use self::renaming::Renaming;
 pub use agreed::Agreed;
 pub use builder::GraphBuilder;
 pub use partial::Partial;
-pub use spec::{ArgValue, GroupSpec, IntoDims, KernelSpec, OpSpec, SwapSpec, TaskSpec};
+pub use spec::{ArgValue, GroupSpec, IntoDims, KernelSpec, Matrix, OpSpec, SwapSpec, TaskSpec};
 
 /// When tasks run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -129,7 +129,7 @@ pub struct OpTask {
 
 impl OpTask {
     /// The arguments beside their parameters, for a rank with this place in the communicator.
-    fn args(&self, place: Option<Part<'_>>) -> Args<'_> {
+    pub fn args(&self, place: Option<Part<'_>>) -> Args<'_> {
         let (comm_rank, comm_size) = place.map_or((0, 1), |part| (part.rank, part.size()));
         Args { params: self.op.params(), values: &self.args, comm_rank, comm_size }
     }

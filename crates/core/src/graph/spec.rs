@@ -26,6 +26,27 @@ pub enum ArgValue {
     Word(Cow<'static, str>),
     /// Whole numbers.
     List(Vec<i64>),
+    /// Whole numbers in rows.
+    Matrix(Matrix),
+}
+
+/// Whole numbers in rows of one length. Made once and given to all ranks, which share its numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Matrix {
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    /// Row after row.
+    pub(crate) numbers: Arc<[i64]>,
+}
+
+impl Matrix {
+    /// `None` where the rows differ in length.
+    pub fn new<R: AsRef<[i64]>>(rows: &[R]) -> Option<Matrix> {
+        let columns = rows.first().map_or(0, |row| row.as_ref().len());
+        let equal = rows.iter().all(|row| row.as_ref().len() == columns);
+        let numbers = || rows.iter().flat_map(|row| row.as_ref()).copied().collect();
+        equal.then(|| Matrix { rows: rows.len(), columns, numbers: numbers() })
+    }
 }
 
 macro_rules! from {
@@ -49,6 +70,7 @@ from! {
     &'static str => |word| ArgValue::Word(word.into());
     ReduceOp => |reduce| ArgValue::Word(reduce.name().into());
     Vec<i64> => |list| ArgValue::List(list);
+    Matrix => |matrix| ArgValue::Matrix(matrix);
 }
 
 /// Lengths of a grid or a block: a number, or one to three of them.

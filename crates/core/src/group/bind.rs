@@ -101,12 +101,14 @@ pub(super) fn bind(
 
     let mut sessions = connect(&graphs, registry, devices, &shared, deadline)?;
 
+    let mut parts: Vec<_> = graphs.iter().map(|graph| group.verified.parts_of(graph.rank())).collect();
     let prepared = group.call_all(Moment::Binding, |place| {
         let (sessions, shared) = (std::mem::take(&mut sessions[place]), shared.clone());
+        let parts = std::mem::take(&mut parts[place]);
         Box::new(move |plan: &mut Option<ExecutionPlan>| -> Result<(), BindError> {
             let mut cx = PrepareOn { exchange: &shared.exchange, aborted: &shared.aborted, deadline };
             match plan {
-                Some(plan) => plan.prepare(sessions, &mut cx).inspect_err(|_| shared.abort()),
+                Some(plan) => plan.prepare(sessions, &parts, &mut cx).inspect_err(|_| shared.abort()),
                 None => Ok(()),
             }
         })

@@ -1,6 +1,8 @@
 //! The arguments of squall's own ops, read into types.
 
-use crate::args::Args;
+use std::sync::Arc;
+
+use crate::args::{Arg, Args};
 use crate::reduce::ReduceOp;
 use crate::task::ArgError;
 
@@ -38,16 +40,16 @@ pub enum Call<'a, B> {
         /// The rank that receives.
         root: u32,
     },
-    /// `recv = send of rank 0, send of rank 1, …`, on every rank.
+    /// `recv = send of rank 0, send of rank 1, …`, on every rank. The ranks' `send` may differ in length.
     AllGather {
         /// This rank's block.
         send: &'a B,
         /// All blocks.
         recv: &'a B,
     },
-    /// `recv = block of this rank in reduce(send of all ranks)`.
+    /// `recv = block of this rank in reduce(send of all ranks)`. The ranks' `recv`, which are the blocks, may differ in length.
     ReduceScatter {
-        /// One block for every rank.
+        /// One block for every rank, in rank order.
         send: &'a B,
         /// This rank's block.
         recv: &'a B,
@@ -85,8 +87,11 @@ pub enum Call<'a, B> {
         send: &'a B,
         /// One block from every rank.
         recv: &'a B,
+        /// How long the blocks are, where they are not all equal: of every rank the rows that it sends to every rank, row after row.
+        /// See [`Counts`](crate::ops::Counts).
+        counts: Option<&'a Arc<[i64]>>,
     },
-    /// `recv = send of rank 0, send of rank 1, …`, on root.
+    /// `recv = send of rank 0, send of rank 1, …`, on root. The ranks' `send` may differ in length.
     Gather {
         /// This rank's block.
         send: &'a B,
@@ -95,7 +100,7 @@ pub enum Call<'a, B> {
         /// The rank that receives.
         root: u32,
     },
-    /// `recv = block of this rank in send of root`.
+    /// `recv = block of this rank in send of root`. The ranks' `recv`, which are the blocks, may differ in length.
     Scatter {
         /// One block for every rank; touched on root alone.
         send: &'a B,
@@ -137,7 +142,14 @@ impl<'a, B> Call<'a, B> {
                 recv: buffer(args, "recv")?,
                 from: rank(args, "from")?,
             },
-            "all_to_all" => Call::AllToAll { send: buffer(args, "send")?, recv: buffer(args, "recv")? },
+            "all_to_all" => Call::AllToAll {
+                send: buffer(args, "send")?,
+                recv: buffer(args, "recv")?,
+                counts: match args.get("counts") {
+                    Arg::List(counts) => Some(counts),
+                    _ => None,
+                },
+            },
             "gather" => Call::Gather {
                 send: buffer(args, "send")?,
                 recv: buffer(args, "recv")?,

@@ -6,10 +6,10 @@ use crate::args::Args;
 use crate::buffer::BufferRange;
 use crate::dtype::DType;
 use crate::ops::Call;
+use crate::ops::rules::{counted, divides, same_length};
 use crate::param::{Mode, ParamDef, Type};
 use crate::reduce::ReduceOp;
-use crate::task::{Access, ArgError, Description, Matched, Meeting, Message, Signature, Task};
-use crate::words::count;
+use crate::task::{Access, ArgError, Description, Matched, Meeting, Message, Share, Signature, Task};
 
 /// The contract of one of squall's own ops.
 #[derive(Debug)]
@@ -91,8 +91,8 @@ contract!(
     ALL_GATHER = "all_gather",
     "every rank gets all ranks' blocks, in rank order",
     &[
-        ParamDef::read("send", ANY, "this rank's block; may be its own block of `recv`"),
-        ParamDef::write("recv", Type::Same("send"), "[world × send]"),
+        ParamDef::read("send", ANY, "this rank's block, of any length; may be its own block of `recv`"),
+        ParamDef::write("recv", Type::Same("send"), "[sum of all ranks' send]"),
     ],
     r#"[buffer.x]
 dtype = "i32"
@@ -112,8 +112,12 @@ contract!(
     REDUCE_SCATTER = "reduce_scatter",
     "every rank gets its own block of the reduction of all ranks' elements",
     &[
-        ParamDef::read("send", ANY, "[world × recv]"),
-        ParamDef::write("recv", Type::Same("send"), "this rank's block; may be its own block of `send`"),
+        ParamDef::read("send", ANY, "[sum of all ranks' recv]"),
+        ParamDef::write(
+            "recv",
+            Type::Same("send"),
+            "this rank's block, of any length; may be its own block of `send`"
+        ),
         REDUCE_PARAM,
     ],
     r#"[buffer.all]
@@ -188,8 +192,13 @@ contract!(
     ALL_TO_ALL = "all_to_all",
     "rank r's block p goes to rank p's block r",
     &[
-        ParamDef::read("send", ANY, "[world × block], block p for rank p"),
-        ParamDef::write("recv", Type::Same("send"), "[world × block], block p from rank p"),
+        ParamDef::read("send", ANY, "[world × block], block p for rank p; with counts, the sum of row `rank`"),
+        ParamDef::write(
+            "recv",
+            Type::Same("send"),
+            "[world × block], block p from rank p; with counts, the sum of column `rank`"
+        ),
+        ParamDef::matrix("counts", "[r][p]: how many rows, of the first axis, rank r sends to rank p").optional(),
     ],
     r#"[buffer.out]
 dtype = "i32"
@@ -209,8 +218,8 @@ contract!(
     GATHER = "gather",
     "root gets all ranks' blocks, in rank order",
     &[
-        ParamDef::read("send", ANY, "this rank's block; on root it may be its own block of `recv`"),
-        ParamDef::write("recv", Type::Same("send"), "[world × send] on root; untouched elsewhere"),
+        ParamDef::read("send", ANY, "this rank's block, of any length; on root it may be its own block of `recv`"),
+        ParamDef::write("recv", Type::Same("send"), "[sum of all ranks' send] on root; untouched elsewhere"),
         ParamDef::rank("root", "the rank that receives"),
     ],
     r#"[buffer.x]
@@ -232,8 +241,12 @@ contract!(
     SCATTER = "scatter",
     "every rank gets its own block of root's elements",
     &[
-        ParamDef::read("send", ANY, "[world × recv] on root; untouched elsewhere"),
-        ParamDef::write("recv", Type::Same("send"), "this rank's block; on root it may be its own block of `send`"),
+        ParamDef::read("send", ANY, "[sum of all ranks' recv] on root; untouched elsewhere"),
+        ParamDef::write(
+            "recv",
+            Type::Same("send"),
+            "this rank's block, of any length; on root it may be its own block of `send`"
+        ),
         ParamDef::rank("root", "the rank that gives"),
     ],
     r#"[buffer.all]
@@ -314,20 +327,19 @@ impl Task for Contract {
                 vec![self.collective(send, &fields)]
             }
             Call::AllGather { send, recv } => {
-                blocks("recv", recv, "send", send, size)?;
-                describe.gather(send, recv, rank);
-                vec![self.collective(send, &[])]
+                describe.gather(send, recv);
+                vec![self.divided(("send", send), Some(("recv", recv)), vec![])]
             }
             Call::ReduceScatter { send, recv, reduce } => {
-                blocks("send", send, "recv", recv, size)?;
-                if is_block(recv, send, rank) {
+                if is_within(recv, send) {
                     describe.around("send", send, recv, Mode::Read);
                     describe.touch("recv", recv, Mode::ReadWrite);
                 } else {
                     describe.touch("send", send, Mode::Read);
                     describe.touch("recv", recv, Mode::Write);
                 }
-                vec![self.collective(recv, &[("reduce", Matched::Word(reduce.name()))])]
+                let reduce = ("reduce", Matched::Word(reduce.name()));
+                vec![self.divided(("recv", recv), Some(("send", send)), vec![reduce])]
             }
             Call::Send { buffer, peer } => {
                 describe.touch("buffer", buffer, Mode::Read);
@@ -342,33 +354,42 @@ impl Task for Contract {
                 describe.touch("recv", recv, Mode::Write);
                 vec![Meeting::Send(message(send, to)), Meeting::Recv(message(recv, from))]
             }
-            Call::AllToAll { send, recv } => {
-                same_length(send, recv)?;
-                divides("send", send.len(), size)?;
+            Call::AllToAll { send, recv, counts } => {
+                let lengths = match counts {
+                    None => {
+                        same_length(send, recv)?;
+                        divides("send", send.len(), size)?;
+                        ("count", Matched::Number(send.len().into()))
+                    }
+                    Some(counts) => {
+                        counted(counts, send, recv, rank, size)?;
+                        ("counts", Matched::Numbers(counts.clone()))
+                    }
+                };
                 describe.touch("send", send, Mode::Read);
                 describe.touch("recv", recv, Mode::Write);
-                vec![self.collective(send, &[])]
+                vec![self.meeting(vec![lengths, ("dtype", Matched::DType(send.dtype))], None)]
             }
             Call::Gather { send, recv, root } => {
                 if rank == root {
-                    blocks("recv", recv, "send", send, size)?;
-                    describe.gather(send, recv, rank);
+                    describe.gather(send, recv);
                 } else {
                     describe.touch("send", send, Mode::Read);
                 }
-                vec![self.collective(send, &[("root", Matched::Number(root.into()))])]
+                let whole = (rank == root).then_some(("recv", recv));
+                vec![self.divided(("send", send), whole, vec![("root", Matched::Number(root.into()))])]
             }
             Call::Scatter { send, recv, root } => {
                 if rank != root {
                     describe.touch("recv", recv, Mode::Write);
                 } else {
-                    blocks("send", send, "recv", recv, size)?;
                     describe.touch("send", send, Mode::Read);
-                    if !is_block(recv, send, rank) {
+                    if !is_within(recv, send) {
                         describe.touch("recv", recv, Mode::Write);
                     }
                 }
-                vec![self.collective(recv, &[("root", Matched::Number(root.into()))])]
+                let whole = (rank == root).then_some(("send", send));
+                vec![self.divided(("recv", recv), whole, vec![("root", Matched::Number(root.into()))])]
             }
         };
         Ok(Description { accesses: describe.accesses, meetings })
@@ -376,13 +397,34 @@ impl Task for Contract {
 }
 
 impl Contract {
-    /// The meeting of a collective whose block has the length and dtype of `block`.
+    /// The meeting of a collective whose ranges all have the length and dtype of `block`.
     fn collective(&self, block: &BufferRange, more: &[(&'static str, Matched)]) -> Meeting {
         let mut fields = Vec::with_capacity(2 + more.len());
         fields.push(("count", Matched::Number(block.len().into())));
         fields.push(("dtype", Matched::DType(block.dtype)));
         fields.extend_from_slice(more);
-        Meeting::Collective(Signature { op: self.name, fields })
+        self.meeting(fields, None)
+    }
+
+    /// The meeting of a collective whose ranks divide a whole, which is there on some of them.
+    fn divided(
+        &self,
+        part: (&'static str, &BufferRange),
+        whole: Option<(&'static str, &BufferRange)>,
+        mut more: Vec<(&'static str, Matched)>,
+    ) -> Meeting {
+        more.insert(0, ("dtype", Matched::DType(part.1.dtype)));
+        let within = whole.filter(|(_, whole)| is_within(part.1, whole));
+        let share = Share {
+            part: (part.0, part.1.len()),
+            whole: whole.map(|(param, whole)| (param, whole.len())),
+            place: within.map(|(_, whole)| part.1.offset - whole.offset),
+        };
+        self.meeting(more, Some(share))
+    }
+
+    fn meeting(&self, fields: Vec<(&'static str, Matched)>, share: Option<Share>) -> Meeting {
+        Meeting::Collective(Signature { op: self.name, fields, share })
     }
 }
 
@@ -419,9 +461,9 @@ impl Describe {
     }
 
     /// `send` becomes a block of `recv`, and may already be it.
-    fn gather(&mut self, send: &BufferRange, recv: &BufferRange, rank: u32) {
+    fn gather(&mut self, send: &BufferRange, recv: &BufferRange) {
         self.touch("send", send, Mode::Read);
-        if is_block(send, recv, rank) {
+        if is_within(send, recv) {
             self.around("recv", recv, send, Mode::Write);
         } else {
             self.touch("recv", recv, Mode::Write);
@@ -440,62 +482,9 @@ fn elements(range: &BufferRange) -> Range<u64> {
     range.offset..range.offset + range.len()
 }
 
-/// Whether `block` is the block of `rank` in `whole`.
-fn is_block(block: &BufferRange, whole: &BufferRange, rank: u32) -> bool {
-    block.buffer == whole.buffer && block.offset == whole.offset + u64::from(rank) * block.len()
-}
-
-fn same_length(send: &BufferRange, recv: &BufferRange) -> Result<(), ArgError> {
-    if send.len() == recv.len() {
-        return Ok(());
-    }
-    let message =
-        format!("has {}, but `send` has {}; they must be equal", count(recv.len(), "element"), send.len());
-    Err(ArgError::new("recv", message))
-}
-
-/// `whole` must hold one `block` for each of `size` ranks.
-fn blocks(
-    whole_name: &'static str,
-    whole: &BufferRange,
-    block_name: &'static str,
-    block: &BufferRange,
-    size: u32,
-) -> Result<(), ArgError> {
-    if u128::from(block.len()) * u128::from(size) == u128::from(whole.len()) {
-        return Ok(());
-    }
-    let mut message = format!(
-        "has {}, but must have {} × {} of `{block_name}` = {}",
-        count(whole.len(), "element"),
-        count(size, "rank"),
-        count(block.len(), "element"),
-        u128::from(block.len()) * u128::from(size)
-    );
-    let rest = whole.len() % u64::from(size);
-    // What is given out by ranks was meant to divide; what is gathered takes its size from the blocks.
-    if rest == 0 || whole_name != "send" {
-        return Err(ArgError::new(whole_name, message));
-    }
-    message +=
-        &format!("; {} does not divide among {}: the remainder is {rest}", whole.len(), count(size, "rank"));
-    Err(ArgError::new(whole_name, message).with_help(UNEVEN))
-}
-
-const UNEVEN: &str =
-    "pad the buffer to a multiple of the ranks, or move uneven parts with sends and receives in a group";
-
-fn divides(name: &'static str, len: u64, size: u32) -> Result<(), ArgError> {
-    match len % u64::from(size) {
-        0 => Ok(()),
-        rest => Err(ArgError::new(
-            name,
-            format!(
-                "has {}, which cannot be divided among {}: the remainder is {rest}",
-                count(len, "element"),
-                count(size, "rank")
-            ),
-        )
-        .with_help(UNEVEN)),
-    }
+/// Whether `part` lies within `whole`. Whether that is the rank's own place in it, only verification can tell, which knows all ranks'
+/// parts. An empty part lies nowhere.
+fn is_within(part: &BufferRange, whole: &BufferRange) -> bool {
+    let (inner, outer) = (elements(part), elements(whole));
+    part.buffer == whole.buffer && !inner.is_empty() && outer.start <= inner.start && inner.end <= outer.end
 }

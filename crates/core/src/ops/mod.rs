@@ -5,9 +5,12 @@
 
 mod call;
 mod contract;
+mod parts;
+mod rules;
 
 pub use call::Call;
 pub use contract::{
     ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BROADCAST, CONTRACTS, Contract, GATHER, RECV, REDUCE, REDUCE_SCATTER,
     SCATTER, SEND, SEND_RECV,
 };
+pub use parts::{Counts, Parts, rows};

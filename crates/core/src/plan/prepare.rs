@@ -8,7 +8,9 @@ use crate::device::{DeviceError, DevicePtr, Stream, Work};
 use crate::graph::renaming::Renaming;
 use crate::graph::{Body, Node, OpTask, Phase, TaskGraph};
 use crate::library_op::{OpCall, OpError, Prepare};
+use crate::ops::Parts;
 use crate::plan::{ExecutionPlan, SessionState};
+use crate::verify::RankParts;
 
 /// Why a plan could not be made ready.
 pub(crate) struct BindError {
@@ -24,10 +26,11 @@ pub(crate) struct PrepareOn<'a> {
 }
 
 impl ExecutionPlan {
-    /// Makes every task ready. `cx` is completed with this plan's device and the session of each op's library.
+    /// Makes every task ready. `parts` are those of this rank. `cx` is completed with this plan's device and the session of each op's library.
     pub(crate) fn prepare(
         &mut self,
         sessions: Vec<SessionState>,
+        parts: &RankParts,
         cx: &mut PrepareOn<'_>,
     ) -> Result<(), BindError> {
         self.sessions = sessions;
@@ -38,7 +41,9 @@ impl ExecutionPlan {
                 for index in 0..self.graph.tasks(phase).len() {
                     let node = self.graph.tasks(phase)[index].clone();
                     names.pass(&node);
-                    let work = self.work(&node, &names, cx);
+                    let place = u32::try_from(index).unwrap_or(u32::MAX);
+                    let of_member = |member| parts.get(&(phase as u8, place, member));
+                    let work = self.work(&node, &names, &of_member, cx);
                     works.push(work.map_err(|error| BindError { node: Some(node), error })?);
                 }
                 self.phases[phase as usize].push(works);
@@ -48,10 +53,11 @@ impl ExecutionPlan {
     }
 
     /// Makes a task ready, where names stand for this.
-    fn work(
+    fn work<'p>(
         &mut self,
         node: &Node,
         names: &Renaming,
+        parts: &dyn Fn(usize) -> Option<&'p Parts>,
         cx: &mut PrepareOn<'_>,
     ) -> Result<Box<dyn Work>, OpError> {
         match &node.body {
@@ -65,8 +71,15 @@ impl ExecutionPlan {
             Body::Ops { ops, .. } => {
                 let Some(first) = ops.first() else { return Ok(Box::new(Nothing)) };
                 let bound = ops.iter().map(|op| self.bind(&op.args, names)).collect::<Result<Vec<_>, _>>()?;
-                let batch: Vec<OpCall<'_>> =
-                    ops.iter().zip(&bound).map(|(op, args)| call(&self.graph, op, args)).collect();
+                let batch: Vec<OpCall<'_>> = ops
+                    .iter()
+                    .zip(&bound)
+                    .enumerate()
+                    .map(|(member, (op, args))| OpCall {
+                        parts: parts(member),
+                        ..call(&self.graph, op, args)
+                    })
+                    .collect();
                 let library = first.op.library();
                 let session =
                     self.sessions.iter_mut().find(|(name, _)| *name == library).map(|(_, s)| &mut **s);
@@ -125,7 +138,7 @@ fn call<'a>(graph: &'a TaskGraph, task: &'a OpTask, values: &'a [Arg<BoundRange>
     let part = graph.world().part(task.comm, graph.rank());
     let (comm_rank, comm_size) = part.map_or((0, 1), |part| (part.rank, part.size()));
     let args = Args { params: task.op.params(), values, comm_rank, comm_size };
-    OpCall { op: task.op, task: &task.origin.name, comm: task.comm, args }
+    OpCall { op: task.op, task: &task.origin.name, comm: task.comm, args, parts: None }
 }
 
 /// An empty group, or a swap, which is done when works are made ready.

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::codes;
 use crate::diagnostic::{Code, Diagnostic};
+use crate::task::Matched as Value;
 use crate::verify::matching::{Call, Calls, Matched, Mixed, Units, label};
+use crate::verify::parts;
 use crate::verify::report::{Ranks, by_value};
 
 /// Compares all calls of all ranks, and records who meets whom.
@@ -67,7 +69,7 @@ fn compare(
         let (mine, mine_whole) = known(rank);
         // Ranks that share a node share its signature.
         let same = |a: &Call<'_>, b: &Call<'_>| {
-            (std::ptr::eq(a.signature, b.signature) || a.signature == b.signature) && a.place == b.place
+            (std::ptr::eq(a.signature, b.signature) || a.signature.agrees(b.signature)) && a.place == b.place
         };
         // After a first difference, positions only mean the same on both ranks if neither lacks a call.
         let most = if theirs.len() == mine.len() { MOST } else { 1 };
@@ -81,7 +83,7 @@ fn compare(
                 (Some(_), None) if mine_whole => Difference::Lacking,
                 (None, Some(_)) if theirs_whole => Difference::Extra,
                 (Some(a), Some(b)) if a.signature.op != b.signature.op => Difference::Op,
-                (Some(a), Some(b)) if a.signature != b.signature => Difference::Values,
+                (Some(a), Some(b)) if !a.signature.agrees(b.signature) => Difference::Values,
                 (Some(_), Some(_)) => Difference::Boundaries,
                 _ => break,
             };
@@ -99,6 +101,7 @@ fn compare(
     }
     for at in 0..common {
         matched.add(part.iter().map(|&rank| calls.of(rank)[at].unit));
+        parts::check(units, calls, part, at, matched, problems);
     }
 }
 
@@ -154,19 +157,32 @@ fn report(
             "let every rank issue the same collectives in the same order".to_string(),
         ),
         Difference::Values => {
-            let fields = |call: &Call<'_>, i: usize| call.signature.fields.get(i).copied();
-            let name = |i: usize| fields(a, i).or(fields(b, i)).map_or("", |(name, _)| name);
+            let name = |i: usize| field(a, i).or(field(b, i)).map_or("", |(name, _)| name);
             let differing: Vec<usize> = (0..a.signature.fields.len().max(b.signature.fields.len()))
-                .filter(|&i| all().any(|(_, call)| fields(call, i) != fields(a, i)))
+                .filter(|&i| all().any(|(_, call)| field(call, i) != field(a, i)))
                 .collect();
             let text: Vec<String> = differing
                 .iter()
                 .map(|&i| {
-                    let value = |call| fields(call, i).map_or("absent".to_string(), |(_, v)| v.to_string());
-                    format!("{} is {}", name(i), by_value(all().map(|(rank, call)| (rank, value(call)))))
+                    let entry = first_entry(a, b, i);
+                    let value = |call| match field(call, i) {
+                        Some((_, Value::Numbers(of))) if entry.is_some_and(|at| at < of.len()) => {
+                            of[entry.unwrap_or(0)].to_string()
+                        }
+                        Some((_, value)) => value.to_string(),
+                        None => "absent".to_string(),
+                    };
+                    let size = part.len();
+                    let name = match entry {
+                        Some(at) => format!("{}[{}][{}]", name(i), at / size, at % size),
+                        None => name(i).to_string(),
+                    };
+                    format!("{name} is {}", by_value(all().map(|(rank, call)| (rank, value(call)))))
                 })
                 .collect();
-            let first = differing.first().map_or("", |&i| name(i));
+            // One rank may give counts, and another the number of all its elements.
+            let counts = |i: usize| field(b, i).filter(|(name, _)| *name == "counts").map(|(name, _)| *name);
+            let first = differing.first().map_or("", |&i| counts(i).unwrap_or(name(i)));
             let help;
             (params, help) = mend(first, comm);
             (codes::MISMATCH, format!("`{op}`, collective {at} on `{comm}`: {}", text.join("; ")), help)
@@ -184,13 +200,32 @@ fn report(
     Some(Diagnostic::error(code, text, place(b)).with_related(place(a)).with_help(help))
 }
 
+/// A value that must be equal on all ranks, with its name.
+fn field<'a>(call: &Call<'a>, index: usize) -> Option<&'a (&'static str, Value)> {
+    call.signature.fields.get(index)
+}
+
+/// The first entry in which two matrices differ.
+fn first_entry(a: &Call<'_>, b: &Call<'_>, index: usize) -> Option<usize> {
+    match (field(a, index)?, field(b, index)?) {
+        ((_, Value::Numbers(a)), (_, Value::Numbers(b))) => a.iter().zip(&**b).position(|(a, b)| a != b),
+        _ => None,
+    }
+}
+
 /// The arguments that a value of a signature comes from, and how to make it equal on all ranks.
 fn mend(field: &str, comm: &str) -> (&'static [&'static str], String) {
     match field {
         "count" => (
             &["buffer", "send", "recv"],
             format!(
-                "give every rank of `{comm}` the same number of elements; unequal parts go by `send` and `recv`"
+                "give every rank of `{comm}` the same number of elements; unequal parts go by `all_gather`, `reduce_scatter`, `gather` or `scatter`, or by `all_to_all` with `counts`"
+            ),
+        ),
+        "counts" => (
+            &["counts"],
+            format!(
+                "let every rank of `{comm}` give the same `counts`: each exchanges what its own row and column say"
             ),
         ),
         "dtype" => (&["buffer", "send", "recv"], "declare these buffers with one dtype".to_string()),

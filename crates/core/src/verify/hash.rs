@@ -11,7 +11,7 @@ use crate::graph::{Body, Node, Phase, TaskGraph};
 use crate::scalar::Scalar;
 
 /// Changes whenever what is hashed, or how, changes.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// A hash over numbers and texts, each in a form of its own: `std`'s `Hash` promises the same form neither on every
 /// machine nor in every build.
@@ -48,6 +48,7 @@ pub(super) fn plan_hash(graphs: &[TaskGraph]) -> u128 {
     job.number(graphs.len() as u64);
     // Of each place of each phase, the node that stood there on the rank before: mostly the very same one.
     let mut seen: [Vec<(*const Node, u128)>; 3] = Default::default();
+    let mut last = LastList::default();
     let mut buffers: Option<(&Arc<Vec<BufferDecl>>, u128)> = None;
     for graph in graphs {
         job.number(graph.rank);
@@ -65,8 +66,8 @@ pub(super) fn plan_hash(graphs: &[TaskGraph]) -> u128 {
                 let pointer = Arc::as_ptr(node);
                 match seen.get_mut(place) {
                     Some((other, _)) if std::ptr::eq(*other, pointer) => {}
-                    Some(slot) => *slot = (pointer, node_hash(node)),
-                    None => seen.push((pointer, node_hash(node))),
+                    Some(slot) => *slot = (pointer, node_hash(node, &mut last)),
+                    None => seen.push((pointer, node_hash(node, &mut last))),
                 }
                 job.part(seen[place].1);
             }
@@ -94,7 +95,24 @@ fn buffers_hash(buffers: &[BufferDecl]) -> u128 {
     hash.end()
 }
 
-fn node_hash(node: &Node) -> u128 {
+/// The list that was hashed last. A matrix of all ranks is long, and the same for all of them.
+type LastList = Option<(Arc<[i64]>, u128)>;
+
+fn list_hash(list: &Arc<[i64]>, last: &mut LastList) -> u128 {
+    if let Some((other, hash)) = last
+        && Arc::ptr_eq(other, list)
+    {
+        return *hash;
+    }
+    let mut hash = Fingerprint::default();
+    hash.number(list.len() as u64);
+    list.iter().for_each(|n| hash.number(n.cast_unsigned()));
+    let hash = hash.end();
+    *last = Some((list.clone(), hash));
+    hash
+}
+
+fn node_hash(node: &Node, last: &mut LastList) -> u128 {
     let mut hash = Fingerprint::default();
     match &node.body {
         Body::Kernel(task) => {
@@ -102,7 +120,7 @@ fn node_hash(node: &Node) -> u128 {
             hash.text(task.kernel.name);
             hash.numbers(&task.grid.threads());
             hash.numbers(&task.grid.block().map(u64::from));
-            task.args.iter().for_each(|arg| arg_hash(arg, &mut hash));
+            task.args.iter().for_each(|arg| arg_hash(arg, &mut hash, last));
         }
         Body::Ops { ops, group } => {
             hash.number(1u8);
@@ -112,7 +130,7 @@ fn node_hash(node: &Node) -> u128 {
                 hash.text(op.op.name());
                 hash.text(op.op.library());
                 hash.number(op.comm.0);
-                op.args.iter().for_each(|arg| arg_hash(arg, &mut hash));
+                op.args.iter().for_each(|arg| arg_hash(arg, &mut hash, last));
             }
         }
         Body::Swap(pair) => {
@@ -123,7 +141,7 @@ fn node_hash(node: &Node) -> u128 {
     hash.end()
 }
 
-fn arg_hash(arg: &Arg, hash: &mut Fingerprint) {
+fn arg_hash(arg: &Arg, hash: &mut Fingerprint, last: &mut LastList) {
     // A number for the kind, then the value.
     match arg {
         Arg::Absent => hash.number(0u8),
@@ -142,8 +160,7 @@ fn arg_hash(arg: &Arg, hash: &mut Fingerprint) {
         Arg::Rank(rank) => hash.numbers(&[7, u64::from(*rank)]),
         Arg::List(list) => {
             hash.number(8u8);
-            hash.number(list.len() as u64);
-            list.iter().for_each(|n| hash.number(n.cast_unsigned()));
+            hash.part(list_hash(list, last));
         }
     }
 }

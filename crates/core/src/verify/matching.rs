@@ -6,6 +6,7 @@ use crate::codes;
 use crate::diagnostic::{Diagnostic, Label};
 use crate::graph::partial::Gap;
 use crate::graph::{Node, OpTask, Phase, TaskGraph};
+use crate::ops::Parts;
 use crate::task::{Meeting, Message, Signature};
 use crate::verify::collectives;
 use crate::world::{CommId, World};
@@ -24,6 +25,8 @@ pub(super) struct Units<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Unit<'a> {
     pub(super) rank: u32,
+    /// Its place among the rank's tasks.
+    pub(super) place: u32,
     pub(super) node: &'a Node,
 }
 
@@ -38,8 +41,9 @@ impl<'a> Units<'a> {
         let world = graphs[0].world();
         let mut units = Units { world, graphs, list: Vec::new(), first: vec![0], known: BTreeMap::new() };
         for graph in graphs {
-            let nodes = graph.tasks(phase).iter().map(AsRef::as_ref).filter(|node| meets(node));
-            units.list.extend(nodes.map(|node| Unit { rank: graph.rank(), node }));
+            let nodes =
+                (0..).zip(graph.tasks(phase).iter().map(AsRef::as_ref)).filter(|(_, node)| meets(node));
+            units.list.extend(nodes.map(|(place, node)| Unit { rank: graph.rank(), place, node }));
             units.first.push(units.list.len() as u32);
         }
         for (rank, gap) in gaps.iter().filter(|(_, gap)| gap.phase == phase) {
@@ -70,7 +74,7 @@ impl<'a> Units<'a> {
     }
 
     pub(super) fn label(&self, unit: u32, text: impl Into<String>) -> Label {
-        let Unit { rank, node } = self.list[unit as usize];
+        let Unit { rank, node, .. } = self.list[unit as usize];
         Label::at(node.origin.span, text).on_rank(rank).in_task(&node.origin.name)
     }
 }
@@ -80,6 +84,8 @@ impl<'a> Units<'a> {
 pub(super) struct Matched {
     members: Vec<u32>,
     ends: Vec<u32>,
+    /// Unequal parts of what is divided: of a unit and a member of it.
+    pub(super) parts: Vec<(u32, usize, Parts)>,
 }
 
 impl Matched {

@@ -19,11 +19,13 @@ mod deadlock;
 mod hash;
 mod matching;
 mod order;
+mod parts;
 mod report;
 mod swaps;
 
 pub(crate) use report::fold;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::buffer::Upload;
@@ -32,6 +34,7 @@ use crate::diagnostic::{Diagnostic, Label};
 use crate::error::Problems;
 use crate::graph::partial::Gap;
 use crate::graph::{Partial, Phase, TaskGraph};
+use crate::ops::Parts;
 use crate::words::count;
 
 /// The graphs of all ranks, proven. Only [`verify`] makes one, and a plan group takes nothing else.
@@ -40,7 +43,11 @@ pub struct Verified {
     graphs: Vec<TaskGraph>,
     plan_hash: u128,
     turns: usize,
+    parts: AllParts,
 }
+
+/// Unequal parts, by rank, phase, place of the task in it, and member of the task.
+type AllParts = BTreeMap<(u32, u8, u32, usize), Parts>;
 
 impl Verified {
     /// The graphs, by rank.
@@ -58,6 +65,18 @@ impl Verified {
     /// `k`, counted from 0, takes turn `k % turns`; after as many steps as there are turns all names stand for what they did.
     pub fn turns(&self) -> usize {
         self.turns
+    }
+
+    /// How the ranks that meet in op `member` of task `place` of a phase divide what it gathers or scatters; `None` where their
+    /// parts are equal, and for an op that divides nothing. A lone op is member 0.
+    pub fn parts(&self, rank: u32, phase: Phase, place: usize, member: usize) -> Option<&Parts> {
+        self.parts.get(&(rank, phase as u8, u32::try_from(place).ok()?, member))
+    }
+
+    /// The unequal parts of one rank, as of [`Verified::parts`].
+    pub(crate) fn parts_of(&self, rank: u32) -> RankParts {
+        let of_rank = self.parts.range((rank, 0, 0, 0)..).take_while(|(key, _)| key.0 == rank);
+        of_rank.map(|(&(_, phase, place, member), parts)| ((phase, place, member), parts.clone())).collect()
     }
 
     /// Proves that the step can be captured, or reports every op in it that may not be: see
@@ -95,14 +114,17 @@ impl Verified {
     #[doc(hidden)]
     pub fn unverified(graphs: Vec<TaskGraph>) -> Verified {
         let turns = swaps::turns(&graphs);
-        Verified::of(graphs, turns)
+        Verified::of(graphs, turns, AllParts::new())
     }
 
-    fn of(graphs: Vec<TaskGraph>, turns: u64) -> Verified {
+    fn of(graphs: Vec<TaskGraph>, turns: u64, parts: AllParts) -> Verified {
         let plan_hash = hash::plan_hash(&graphs);
-        Verified { graphs, plan_hash, turns: turns.min(swaps::MOST_TURNS) as usize }
+        Verified { graphs, plan_hash, turns: turns.min(swaps::MOST_TURNS) as usize, parts }
     }
 }
+
+/// One rank's unequal parts, by phase, place of the task in it, and member of the task.
+pub(crate) type RankParts = BTreeMap<(u8, u32, usize), Parts>;
 
 /// Proves that every rank reaches its end, or reports all that stands against it.
 ///
@@ -116,11 +138,11 @@ pub fn verify(mut graphs: Vec<TaskGraph>) -> Result<Verified, Problems> {
     let turns = swaps::turns(&graphs);
     problems.extend(swaps::check(&graphs, turns));
     dataflow::check(&graphs, &mut problems);
-    phases(&graphs, &[], &mut problems);
+    let parts = phases(&graphs, &[], &mut problems);
     if !problems.is_empty() {
         return Err(Problems(fold(problems)));
     }
-    Ok(Verified::of(graphs, turns))
+    Ok(Verified::of(graphs, turns, parts))
 }
 
 /// What stands against a job some of whose tasks were refused, whatever these would have done: a refused task counts as
@@ -155,8 +177,9 @@ pub fn verify_partial(partials: Vec<Partial>) -> Vec<Diagnostic> {
     fold(problems)
 }
 
-/// Judges what ranks do together, phase by phase.
-fn phases(graphs: &[TaskGraph], gaps: &[(u32, Gap)], problems: &mut Vec<Diagnostic>) {
+/// Judges what ranks do together, phase by phase; gives what parts they divide things into.
+fn phases(graphs: &[TaskGraph], gaps: &[(u32, Gap)], problems: &mut Vec<Diagnostic>) -> AllParts {
+    let mut all = AllParts::new();
     for phase in Phase::ALL {
         let before = problems.len();
         let units = matching::Units::collect(graphs, phase, gaps);
@@ -166,7 +189,12 @@ fn phases(graphs: &[TaskGraph], gaps: &[(u32, Gap)], problems: &mut Vec<Diagnost
         if problems.len() == before && units.are_all_known() {
             deadlock::check(&units, &matched, problems);
         }
+        all.extend(matched.parts.into_iter().map(|(unit, member, parts)| {
+            let unit = units.list[unit as usize];
+            ((unit.rank, phase as u8, unit.place, member), parts)
+        }));
     }
+    all
 }
 
 /// Whether the graphs are not exactly one for every rank of one world.

@@ -63,7 +63,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 fn mistakes() -> impl Strategy<Value = Vec<Mistake>> {
-    let mistake = (0..12usize, 0..5usize, 0..8usize, 0..6usize, 0..8usize)
+    let mistake = (0..13usize, 0..5usize, 0..8usize, 0..6usize, 0..8usize)
         .prop_map(|(what, rank, unit, op, value)| Mistake { what, rank, unit, op, value });
     prop::collection::vec(mistake, 0..4)
 }
@@ -113,6 +113,15 @@ fn add(comms: &[Vec<Vec<usize>>], event: &Event, units: &mut [Vec<Op>]) {
     let part = &comms[comm][event.part % comms[comm].len()];
     let (size, op) = (part.len(), |kind| Op { comm, kind, count, dtype });
     let (a, b) = (event.a % size, event.b % size);
+    // Equal parts, or such as 0, 3, 2, 1.
+    let step = if event.b < 10 { 0 } else { event.b as u64 };
+    let of = |place: usize| (count + step * place as u64) % 4;
+    let divided = |units: &mut [Vec<Op>], kind: Kind| {
+        for (place, &rank) in part.iter().enumerate() {
+            units[rank].push(Op { count: of(place), ..op(kind.clone()) });
+        }
+    };
+    let whole = (0..size).map(of).sum();
     let kind = match event.what {
         0 | 1 => {
             units[part[a]].push(op(Kind::Send { peer: b }));
@@ -132,9 +141,9 @@ fn add(comms: &[Vec<Vec<usize>>], event: &Event, units: &mut [Vec<Op>]) {
         }
         3 | 4 => Kind::AllReduce { reduce: event.a % 2 },
         5 => Kind::Broadcast { root: a },
-        6 => Kind::AllGather,
+        6 => return divided(units, Kind::AllGather { whole }),
         7 => Kind::AllToAll,
-        _ => Kind::Gather { root: a },
+        _ => return divided(units, Kind::Gather { root: a, whole }),
     };
     part.iter().for_each(|&rank| units[rank].push(op(kind.clone())));
 }
@@ -180,8 +189,9 @@ fn make(job: &mut Job, mistake: &Mistake) {
                 (7, _) => op.count += 1,
                 (8, _) => op.dtype = 1 - op.dtype,
                 (9, Kind::AllReduce { reduce }) => *reduce = 1 - *reduce,
-                (9, kind) => *kind = Kind::AllGather,
-                (10, Kind::Broadcast { root: it } | Kind::Gather { root: it }) => *it = number,
+                (9, kind) => *kind = Kind::AllGather { whole: op.count * size(op.comm) as u64 },
+                (12, Kind::AllGather { whole } | Kind::Gather { whole, .. }) => *whole += 1,
+                (10, Kind::Broadcast { root: it } | Kind::Gather { root: it, .. }) => *it = number,
                 (10, Kind::Send { peer: it } | Kind::Recv { peer: it } | Kind::SendRecv { to: it, .. }) => {
                     *it = number
                 }
@@ -190,10 +200,14 @@ fn make(job: &mut Job, mistake: &Mistake) {
                     op.comm = mistake.value % comms.len();
                     let size = size(op.comm);
                     match kind {
-                        Kind::Broadcast { root: it } | Kind::Gather { root: it } => *it %= size,
+                        Kind::Broadcast { root: it } => *it %= size,
+                        Kind::Gather { root: it, whole } => {
+                            (*it, *whole) = (*it % size, op.count * size as u64)
+                        }
+                        Kind::AllGather { whole } => *whole = op.count * size as u64,
                         Kind::Send { peer: it } | Kind::Recv { peer: it } => *it %= size,
                         Kind::SendRecv { to, from, .. } => (*to, *from) = (*to % size, *from % size),
-                        Kind::AllReduce { .. } | Kind::AllGather | Kind::AllToAll => {}
+                        Kind::AllReduce { .. } | Kind::AllToAll => {}
                     }
                 }
                 _ => {}
@@ -255,10 +269,12 @@ fn spec(op: &Op, size: u64, mut buffer: impl FnMut(u64) -> ArgValue) -> OpSpec {
         Kind::Broadcast { root } => {
             OpSpec::new("broadcast").arg("buffer", buffer(count)).arg("root", number(root))
         }
-        Kind::AllGather => OpSpec::new("all_gather").arg("send", buffer(count)).arg("recv", buffer(all)),
+        Kind::AllGather { whole } => {
+            OpSpec::new("all_gather").arg("send", buffer(count)).arg("recv", buffer(whole))
+        }
         Kind::AllToAll => OpSpec::new("all_to_all").arg("send", buffer(all)).arg("recv", buffer(all)),
-        Kind::Gather { root } => {
-            let gather = OpSpec::new("gather").arg("send", buffer(count)).arg("recv", buffer(all));
+        Kind::Gather { root, whole } => {
+            let gather = OpSpec::new("gather").arg("send", buffer(count)).arg("recv", buffer(whole));
             gather.arg("root", number(root))
         }
         Kind::Send { peer } => OpSpec::new("send").arg("buffer", buffer(count)).arg("peer", number(peer)),
@@ -271,7 +287,8 @@ fn spec(op: &Op, size: u64, mut buffer: impl FnMut(u64) -> ArgValue) -> OpSpec {
     spec.on(CommId(op.comm as u32))
 }
 
-const FAULTS: [(Code, Fault); 10] = [
+const FAULTS: [(Code, Fault); 11] = [
+    (codes::PARTS, Fault::Parts),
     (codes::SELF_SEND, Fault::SelfSend),
     (codes::MISMATCH, Fault::Mismatch),
     (codes::ORDER, Fault::Order),
@@ -299,7 +316,7 @@ fn found(result: Result<Vec<TaskGraph>, Problems>) -> BTreeSet<Fault> {
 fn judge(job: &Job, splits: &[Vec<(i64, i64)>]) -> Result<BTreeSet<Fault>, TestCaseError> {
     let (expected, found) = (job.faults(), found(graphs(job, splits)));
     let of_collectives = |faults: &BTreeSet<Fault>| -> BTreeSet<Fault> {
-        let kinds = [Fault::Mismatch, Fault::Order, Fault::Unreached, Fault::Boundaries];
+        let kinds = [Fault::Mismatch, Fault::Parts, Fault::Order, Fault::Unreached, Fault::Boundaries];
         faults.iter().copied().filter(|fault| kinds.contains(fault)).collect()
     };
     let (expected_kinds, found_kinds) = (of_collectives(&expected), of_collectives(&found));

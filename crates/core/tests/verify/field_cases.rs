@@ -247,12 +247,12 @@ fn more_than_32_bits_count() {
     gather(1 << 31).unwrap();
     let problems = gather((1 << 31) - 4).unwrap_err().0;
     says(
-        only(codes::RULE, &problems),
-        &["2147483644 elements", "4 ranks × 536870912 elements of `send` = 2147483648"],
+        only(codes::PARTS, &problems),
+        &["2147483644 elements on ranks 0 to 3", "536870912 on ranks 0 to 3, which add up to 2147483648"],
     );
     let problems = gather((1 << 31) - 1).unwrap_err().0;
-    says(only(codes::RULE, &problems), &["2147483647 elements", "4 ranks", "`send` = 2147483648"]);
-    assert_eq!(only(codes::RULE, &problems).help, None, "padding what is gathered would mend nothing");
+    let help = only(codes::PARTS, &problems).help.as_deref().unwrap();
+    assert!(help.contains("4 ranks × 536870912 = 2147483648 elements"), "{help}");
 
     let sides = refused(2, |g, rank| {
         let x = g.buffer(buffer("x", DType::U8, LEN - u64::from(rank)));
@@ -279,7 +279,7 @@ fn sizes_that_overflow_once_multiplied() {
         let (x, y) = (g.buffer(buffer("x", DType::U8, 1 << 62)), g.buffer(buffer("y", DType::U8, 1 << 62)));
         g.step(task("t", "all_gather").arg("send", x).arg("recv", y));
     });
-    says(only(codes::RULE, &problems), &["= 18446744073709551616"]);
+    says(only(codes::PARTS, &problems), &["add up to 18446744073709551616"]);
     let problems = refused(1, |g, _| {
         let x = g.buffer(f32s("x", 4));
         let range = BufferRange { buffer: x, dtype: DType::F32, offset: 1, shape: [1 << 32, 1 << 32].into() };
@@ -289,22 +289,23 @@ fn sizes_that_overflow_once_multiplied() {
 }
 
 #[test]
-fn sizes_that_do_not_divide_show_the_remainder() {
+fn sizes_that_do_not_divide_are_shared() {
     let problems = refused(3, |g, _| {
         let (all, part) = (g.buffer(f32s("all", 5120)), g.buffer(f32s("part", 1706)));
         let scatter = task("t", "reduce_scatter").arg("send", all).arg("recv", part);
         g.step(scatter.arg("reduce", "sum"));
     });
-    let problem = only(codes::RULE, &problems);
-    says(problem, &["`send` has 5120 elements", "5120 does not divide among 3 ranks: the remainder is 2"]);
-    assert!(problem.help.as_deref().unwrap().contains("sends and receives in a group"));
+    let problem = only(codes::PARTS, &problems);
+    says(problem, &["`send` has 5120 elements", "1706 on ranks 0 to 2, which add up to 5118"]);
+    assert!(problem.help.as_deref().unwrap().contains("`share(5120)` on each rank"), "{problem}");
 
     for size in [1u32, 3, 5, 6, 7] {
-        // The remainder form: uneven parts, gathered by hand.
+        // The remainder form: unequal parts, by the op and by hand.
         let share = |rank: u32| 5120 / u64::from(size) + u64::from(u64::from(rank) < 5120 % u64::from(size));
         job(size.into(), |g, rank| {
             let part = g.buffer(f32s("part", share(rank)));
             let all = g.buffer(f32s("all", 5120));
+            g.step(task("all_gather", "all_gather").arg("send", part).arg("recv", all));
             let mut gather = group("gather", [send("out", part, 0)]);
             if rank == 0 {
                 let mut start = 0;

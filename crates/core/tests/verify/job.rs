@@ -117,9 +117,9 @@ pub(crate) fn scale(task_name: &str) -> KernelSpec {
 }
 
 /// Parameters that have a place of their own in the source that [`origin`] makes up.
-const PARAMS: [&str; 14] = [
+const PARAMS: [&str; 15] = [
     "buffer", "send", "recv", "reduce", "root", "peer", "to", "from", "op", "comm", "grid", "x", "y",
-    "factor",
+    "factor", "counts",
 ];
 
 static NAMES: Mutex<Vec<String>> = Mutex::new(Vec::new());

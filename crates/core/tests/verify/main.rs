@@ -34,6 +34,7 @@ mod legal;
 mod oracle;
 mod overlaps;
 mod partial;
+mod parts;
 mod plan_hash;
 mod stub;
 mod swaps;

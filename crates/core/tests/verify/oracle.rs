@@ -28,14 +28,33 @@ pub(crate) struct Op {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kind {
-    AllReduce { reduce: usize },
-    Broadcast { root: usize },
-    AllGather,
+    AllReduce {
+        reduce: usize,
+    },
+    Broadcast {
+        root: usize,
+    },
+    /// Of `count` elements, which differ between ranks, into `whole`.
+    AllGather {
+        whole: u64,
+    },
     AllToAll,
-    Gather { root: usize },
-    Send { peer: usize },
-    Recv { peer: usize },
-    SendRecv { to: usize, from: usize, recv_count: u64 },
+    /// As all_gather, on root alone.
+    Gather {
+        root: usize,
+        whole: u64,
+    },
+    Send {
+        peer: usize,
+    },
+    Recv {
+        peer: usize,
+    },
+    SendRecv {
+        to: usize,
+        from: usize,
+        recv_count: u64,
+    },
 }
 
 /// What must become of a job.
@@ -43,6 +62,7 @@ pub(crate) enum Kind {
 pub(crate) enum Fault {
     SelfSend,
     Mismatch,
+    Parts,
     Order,
     Unreached,
     Boundaries,
@@ -62,6 +82,8 @@ enum Meeting {
         number: usize,
         op: &'static str,
         values: Vec<u64>,
+        /// This rank's part, and what it holds of the whole: not compared, but added up.
+        parts: Option<(u64, Option<u64>)>,
     },
     Send {
         comm: usize,
@@ -101,9 +123,17 @@ impl Job {
                 let collective = |issued: &[Meeting], op, more: &[u64]| {
                     let same = |m: &&Meeting| matches!(m, Meeting::Collective { comm: c, .. } if *c == comm);
                     let number = issued.iter().filter(same).count();
-                    let mut values = vec![*count, *dtype as u64];
+                    let parts = match kind {
+                        Kind::AllGather { whole } => Some((*count, Some(*whole))),
+                        Kind::Gather { root, whole } => {
+                            Some((*count, (self.part(comm, rank)[*root] == rank).then_some(*whole)))
+                        }
+                        _ => None,
+                    };
+                    let mut values = vec![*dtype as u64];
+                    values.extend(parts.is_none().then_some(*count));
                     values.extend(more);
-                    Meeting::Collective { comm, number, op, values }
+                    Meeting::Collective { comm, number, op, values, parts }
                 };
                 let send = |issued: &[Meeting], to: usize| {
                     let same = |m: &&Meeting| matches!(m, Meeting::Send { comm: c, to: t, .. } if (*c, *t) == (comm, to));
@@ -126,9 +156,9 @@ impl Job {
                 let next = match kind {
                     Kind::AllReduce { reduce } => collective(&issued, "all_reduce", &[*reduce as u64]),
                     Kind::Broadcast { root } => collective(&issued, "broadcast", &[*root as u64]),
-                    Kind::AllGather => collective(&issued, "all_gather", &[]),
+                    Kind::AllGather { .. } => collective(&issued, "all_gather", &[]),
                     Kind::AllToAll => collective(&issued, "all_to_all", &[]),
-                    Kind::Gather { root } => collective(&issued, "gather", &[*root as u64]),
+                    Kind::Gather { root, .. } => collective(&issued, "gather", &[*root as u64]),
                     Kind::Send { peer: to } => send(&issued, peer(to)),
                     Kind::Recv { peer: from } => recv(&issued, peer(from), *count),
                     Kind::SendRecv { to, from, recv_count } => {
@@ -179,6 +209,37 @@ impl Job {
                         self.pair_faults(meetings, comm, (a, b), faults);
                     }
                 }
+                self.part_faults(meetings, comm, part, faults);
+            }
+        }
+    }
+
+    /// Adds up the parts of every collective that all ranks call alike.
+    fn part_faults(&self, meetings: &Meetings, comm: usize, part: &[usize], faults: &mut BTreeSet<Fault>) {
+        for position in 0.. {
+            let calls: Vec<&Meeting> = part
+                .iter()
+                .filter_map(|&rank| {
+                    let all = meetings[rank].iter().flatten();
+                    all.filter(|m| matches!(m, Meeting::Collective { comm: c, .. } if *c == comm))
+                        .nth(position)
+                })
+                .collect();
+            if calls.len() < part.len() {
+                return;
+            }
+            if calls.iter().any(|call| !alike(call, calls[0])) {
+                continue;
+            }
+            let parts = || {
+                calls.iter().filter_map(|call| match call {
+                    Meeting::Collective { parts, .. } => *parts,
+                    _ => None,
+                })
+            };
+            let sum: u64 = parts().map(|(part, _)| part).sum();
+            if parts().any(|(_, whole)| whole.is_some_and(|whole| whole != sum)) {
+                faults.insert(Fault::Parts);
             }
         }
     }
@@ -213,7 +274,7 @@ impl Job {
             let (Meeting::Collective { op: op_x, .. }, Meeting::Collective { op: op_y, .. }) = (x, y) else {
                 unreachable!("only collectives were taken");
             };
-            if x != y {
+            if !alike(x, y) {
                 faults.insert(if op_x == op_y { Fault::Mismatch } else { Fault::Order });
                 return;
             }
@@ -307,6 +368,17 @@ impl Job {
             }
             done.into_iter().for_each(|rank| at[rank] += 1);
         }
+    }
+}
+
+/// Whether two collectives at one position are one, but for their parts.
+fn alike(x: &Meeting, y: &Meeting) -> bool {
+    match (x, y) {
+        (
+            Meeting::Collective { comm, number, op, values, .. },
+            Meeting::Collective { comm: c, number: n, op: o, values: v, .. },
+        ) => (comm, number, op, values) == (c, n, o, v),
+        _ => false,
     }
 }
 

@@ -61,7 +61,7 @@ impl Arguments {
                     };
                     words.extend([at, value, given]);
                 }
-                ParamKind::List => {
+                ParamKind::List | ParamKind::Matrix => {
                     let list: &[i64] = match arg {
                         Arg::List(list) => list,
                         _ => &[],

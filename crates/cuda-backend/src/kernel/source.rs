@@ -54,7 +54,7 @@ fn text(kernel: &KernelDef, source: &CudaSource, dtypes: &[DType], block: u32) -
         let _ = match param.kind {
             ParamKind::Buffer(..) => writeln!(text, "  squall::Buffer<{name}_t> a{place};"),
             ParamKind::Scalar(_) => writeln!(text, "  squall::Scalar<{name}_t> a{place};"),
-            ParamKind::List => writeln!(text, "  squall::List a{place};"),
+            ParamKind::List | ParamKind::Matrix => writeln!(text, "  squall::List a{place};"),
             ParamKind::Size | ParamKind::Word(_) | ParamKind::Flag | ParamKind::Rank => {
                 writeln!(text, "  u64 a{place};")
             }

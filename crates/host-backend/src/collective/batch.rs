@@ -56,11 +56,11 @@ impl Batch {
         for (member, call) in order {
             let (team, place) = session.team(call.comm)?;
             let request = ops::Call::read(call.op.name(), &call.args)
-                .and_then(|args| Request::read(&args, place, team.size()))
+                .and_then(|args| Request::read(&args, call.parts, place, team.size()))
                 .map_err(|error| OpError::Arg { member, error })?;
             match request {
-                Request::Collective(call) => {
-                    let buffers = Buffers::new(&call.signature, team.size());
+                Request::Collective(call, pieces) => {
+                    let buffers = Buffers::new(&call.signature, pieces, team.size());
                     batch.collectives.push(Collective { team: team.clone(), place, call, buffers });
                 }
                 Request::Messages { send, recv } => {

@@ -13,6 +13,7 @@ mod channel;
 mod copy;
 mod hub;
 mod number;
+mod pieces;
 mod reduce;
 mod share;
 mod team;

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::collective::call::{Op, Signature};
 use crate::collective::copy::{LINE, copy, past_cache};
+use crate::collective::pieces::{Piece, Pieces};
 use crate::collective::reduce::Pass;
 
 /// Where the buffers of all ranks begin, by rank.
@@ -12,11 +13,13 @@ pub(crate) struct Buffers {
     pub(crate) recv: Vec<u64>,
     /// Whether results are written past the cache, which could not hold them.
     streaming: bool,
+    /// What this rank does where parts are unequal.
+    pieces: Option<Vec<Piece>>,
 }
 
 impl Buffers {
     /// Room for the buffers of a collective among so many ranks.
-    pub(crate) fn new(signature: &Signature, ranks: usize) -> Buffers {
+    pub(crate) fn new(signature: &Signature, pieces: Option<Pieces>, ranks: usize) -> Buffers {
         let room = || Vec::with_capacity(ranks);
         let block = signature.count.saturating_mul(signature.dtype.size());
         // Per rank, one argument is as long as all blocks, or neither is.
@@ -24,8 +27,12 @@ impl Buffers {
             Op::AllReduce | Op::Broadcast | Op::Reduce => 2,
             _ => ranks + 1,
         };
-        let all = block.saturating_mul(blocks as u64).saturating_mul(ranks as u64);
-        Buffers { send: room(), recv: room(), streaming: past_cache(all) }
+        let all = match &pieces {
+            None => block.saturating_mul(blocks as u64).saturating_mul(ranks as u64),
+            Some(pieces) => pieces.total.saturating_mul(signature.dtype.size()).saturating_mul(ranks as u64),
+        };
+        let pieces = pieces.map(|pieces| pieces.mine);
+        Buffers { send: room(), recv: room(), streaming: past_cache(all), pieces }
     }
 }
 
@@ -36,13 +43,17 @@ impl Buffers {
 /// All ranks must have called with `signature` and checked the lengths of their buffers against it. The buffers must
 /// live, and be touched by nobody but the ranks that do their shares.
 pub(crate) unsafe fn work(signature: &Signature, me: usize, buffers: &mut Buffers) {
-    let Signature { op, count, dtype, reduce, root } = *signature;
-    let Buffers { send, recv, streaming } = buffers;
+    let Signature { op, count, dtype, reduce, root, .. } = *signature;
+    let Buffers { send, recv, streaming, pieces } = buffers;
     let streaming = *streaming;
     let (ranks, root, width) = (send.len(), root as usize, dtype.size() as usize);
     let count = count as usize;
     let bytes = count * width;
     let block = |rank: usize| (rank * bytes) as u64;
+    if let Some(pieces) = pieces {
+        // SAFETY: the caller's; pieces are within the parts, whose lengths were checked, and those of different ranks are disjoint.
+        return unsafe { work_pieces(signature, send, recv, pieces, streaming) };
+    }
     // Alone, a rank's result is its input, bit for bit.
     let op = if ranks == 1 { Op::AllGather } else { op };
     // SAFETY: places and lengths are within the buffers of the op, by the lengths that were checked. What one rank
@@ -77,6 +88,38 @@ pub(crate) unsafe fn work(signature: &Signature, me: usize, buffers: &mut Buffer
     }
 }
 
+/// # Safety
+/// As for [`work`]; `pieces` must be those of this rank.
+unsafe fn work_pieces(
+    signature: &Signature,
+    send: &mut [u64],
+    recv: &[u64],
+    pieces: &[Piece],
+    streaming: bool,
+) {
+    let (dtype, width) = (signature.dtype, signature.dtype.size());
+    let mut at = 0;
+    for piece in pieces {
+        let to = recv[piece.to] + piece.recv * width;
+        if signature.op == Op::ReduceScatter {
+            // Pieces ascend in the whole.
+            advance(send, ((piece.send - at) * width) as usize);
+            at = piece.send;
+            let stream = streaming && !send.contains(&to);
+            let (targets, streamed) = if stream { (&[][..], &[to][..]) } else { (&[to][..], &[][..]) };
+            // SAFETY: the caller's.
+            unsafe {
+                Pass { sources: send, targets, streamed, len: piece.len as usize }
+                    .run(dtype, signature.reduce);
+            }
+        } else {
+            let from = send[piece.from] + piece.send * width;
+            // SAFETY: the caller's.
+            unsafe { copy(to, from, (piece.len * width) as usize, streaming) };
+        }
+    }
+}
+
 /// The pass from all ranks' sources to some ranks' targets. A target in place is in the cache by having been read.
 fn pass<'a>(
     sources: &'a [u64],
@@ -101,7 +144,7 @@ fn advance(places: &mut [u64], bytes: usize) {
 }
 
 /// The elements of `count` that fall to the rank `me`: even shares in whole cache lines.
-fn share(count: usize, width: usize, ranks: usize, me: usize) -> Range<usize> {
+pub(crate) fn share(count: usize, width: usize, ranks: usize, me: usize) -> Range<usize> {
     let share = count.div_ceil(ranks).next_multiple_of(LINE / width);
     let edge = |rank: usize| share.saturating_mul(rank).min(count);
     edge(me)..edge(me + 1)

@@ -37,6 +37,7 @@ struct Member {
 struct Notice {
     signature: AtomicU64,
     count: AtomicU64,
+    layout: AtomicU64,
     send: AtomicU64,
     recv: AtomicU64,
 }
@@ -105,6 +106,7 @@ impl Team {
         let notice = &self.members[place].notice;
         notice.signature.store(call.signature.pack(), Ordering::Relaxed);
         notice.count.store(call.signature.count, Ordering::Relaxed);
+        notice.layout.store(call.signature.layout, Ordering::Relaxed);
         notice.send.store(call.send, Ordering::Relaxed);
         notice.recv.store(call.recv, Ordering::Relaxed);
     }
@@ -122,13 +124,14 @@ impl Team {
     pub(crate) fn agree(&self) -> Result<(), DeviceError> {
         let read = |member: &Member| {
             let notice = &member.notice;
-            (notice.signature.load(Ordering::Relaxed), notice.count.load(Ordering::Relaxed))
+            let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+            (load(&notice.signature), load(&notice.count), load(&notice.layout))
         };
         let first = read(&self.members[0]);
         let Some(other) = self.members.iter().position(|member| read(member) != first) else {
             return Ok(());
         };
-        let say = |(packed, count)| Signature::describe(packed, count);
+        let say = |(packed, count, layout)| Signature::describe(packed, count, layout);
         Err(DeviceError::Failed(format!(
             "the ranks' calls differ: {} calls `{}`, {} calls `{}`",
             self.title(0),

@@ -49,7 +49,7 @@ fn batch(world: &World, session: &Session, ops: &[Op]) -> Result<Batch, OpError>
             let part = world.part(*comm, 0).unwrap();
             let params = squall_core::Task::params(*contract);
             let args = Args { params, values, comm_rank: part.rank, comm_size: part.size() };
-            OpCall { op: *served as &'static dyn LibraryOp, task: "task", comm: *comm, args }
+            OpCall { op: *served as &'static dyn LibraryOp, task: "task", comm: *comm, args, parts: None }
         })
         .collect();
     // SAFETY: the fake touches no memory.

@@ -15,7 +15,7 @@ fn floats(ptr: u64, len: u64) -> BoundRange {
 
 fn records(call: Call<'_, BoundRange>, me: u32, size: u32) -> Vec<Record> {
     let mut out = Vec::new();
-    read(&call, me, size, &mut out).unwrap();
+    read(&call, None, me, size, &mut out).unwrap();
     out
 }
 
@@ -113,7 +113,7 @@ fn send_recv_is_a_send_and_a_receive() {
 fn all_to_all_gives_block_p_to_rank_p() {
     let (a, b) = (floats(0x1000, 6), floats(0x2000, 6));
     assert_eq!(
-        records(Call::AllToAll { send: &a, recv: &b }, 1, 3),
+        records(Call::AllToAll { send: &a, recv: &b, counts: None }, 1, 3),
         [
             send(0x1000, 2, 0),
             recv(0x2000, 2, 0),
@@ -170,7 +170,7 @@ fn empty_ranges_are_no_calls() {
         Call::Send { buffer: none, peer: 1 },
         Call::Recv { buffer: none, peer: 1 },
         Call::SendRecv { send: none, to: 1, recv: none, from: 1 },
-        Call::AllToAll { send: none, recv: none },
+        Call::AllToAll { send: none, recv: none, counts: None },
         Call::Gather { send: none, recv: none, root: 0 },
         Call::Scatter { send: none, recv: none, root: 0 },
     ] {
@@ -182,21 +182,23 @@ fn empty_ranges_are_no_calls() {
 fn what_does_not_fit_is_refused() {
     let (four, eight, bytes) = (&floats(256, 4), &floats(256, 8), &range(256, 8, DType::U8));
     let reduce = ReduceOp::Sum;
-    let refused = |call: &Call<'_, BoundRange>| read(call, 0, 2, &mut Vec::new()).unwrap_err();
+    let refused = |call: &Call<'_, BoundRange>| read(call, None, 0, 2, &mut Vec::new()).unwrap_err();
     for call in [
         Call::AllReduce { send: four, recv: eight, reduce },
         Call::Broadcast { send: eight, recv: four, root: 0 },
         Call::Reduce { send: eight, recv: bytes, reduce, root: 0 },
         Call::AllGather { send: eight, recv: four },
         Call::ReduceScatter { send: four, recv: four, reduce },
-        Call::AllToAll { send: four, recv: eight },
+        Call::AllToAll { send: four, recv: eight, counts: None },
         Call::Gather { send: four, recv: four, root: 0 },
         Call::Scatter { send: four, recv: four, root: 0 },
     ] {
         assert!(refused(&call).message.contains("but must hold"), "{call:?}");
     }
     let odd = &floats(256, 3);
-    assert!(refused(&Call::AllToAll { send: odd, recv: odd }).message.contains("cannot be divided"));
+    assert!(
+        refused(&Call::AllToAll { send: odd, recv: odd, counts: None }).message.contains("cannot be divided")
+    );
     for call in [
         Call::Broadcast { send: four, recv: four, root: 2 },
         Call::Reduce { send: four, recv: four, reduce, root: 9 },
@@ -215,6 +217,6 @@ fn what_does_not_fit_is_refused() {
 fn large_counts_stay_whole() {
     let len = (1 << 31) + 8;
     let (a, b) = (range(1 << 40, 2 * len, DType::U8), range(1 << 41, 2 * len, DType::U8));
-    let got = records(Call::AllToAll { send: &a, recv: &b }, 0, 2);
+    let got = records(Call::AllToAll { send: &a, recv: &b, counts: None }, 0, 2);
     assert_eq!(got[2], Record::Send { send: (1 << 40) + len, count: len as usize, dtype: 1, peer: 1 });
 }

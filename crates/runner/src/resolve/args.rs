@@ -4,6 +4,7 @@ use squall_core::graph::ArgValue as Given;
 use squall_core::{BufferDecl, BufferId, Diagnostic, Label, ParamDef, ParamKind, Span};
 
 use super::env::RankEnv;
+use super::matrix::Rows;
 use super::names::Symbols;
 use super::range;
 use crate::codes;
@@ -15,7 +16,7 @@ use crate::manifest::{TASK_KEYS, wrong_kind};
 use crate::suggest::nearest;
 
 /// A fault is large, and rare.
-type Read<T> = Result<T, Box<Diagnostic>>;
+pub(super) type Read<T> = Result<T, Box<Diagnostic>>;
 
 /// An argument, read as far as that needs no rank.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ enum Form<'m> {
     Buffer(&'m Text, BufferRef, usize),
     /// Whole numbers.
     List(Vec<Formula>),
+    /// Rows of whole numbers.
+    Matrix(Rows),
 }
 
 impl<'m> Argument<'m> {
@@ -55,6 +58,7 @@ impl<'m> Argument<'m> {
             (ParamKind::List, ArgValue::List(items, _)) => {
                 Form::List(items.iter().map(|item| formula(param, item)).collect::<Result<_, _>>()?)
             }
+            (ParamKind::Matrix, value) => Form::Matrix(Rows::read(param, value)?),
             (ParamKind::Buffer(..), ArgValue::Text(text)) => {
                 let reference = text.buffer().map_err(|error| match text.formula() {
                     Ok(_) => wrong(param, takes(param.kind), &arg.value),
@@ -79,6 +83,7 @@ impl<'m> Argument<'m> {
         let formulas = match &form {
             Form::Formula(formula) => std::slice::from_ref(formula),
             Form::List(items) => items,
+            Form::Matrix(rows) => rows.formulas(),
             Form::Fixed(_) | Form::Buffer(..) => &[],
         };
         for formula in formulas {
@@ -102,6 +107,7 @@ impl<'m> Argument<'m> {
             Form::Fixed(_) => false,
             Form::Formula(formula) => depends.formula(symbols, formula),
             Form::List(items) => items.iter().any(|item| depends.formula(symbols, item)),
+            Form::Matrix(rows) => rows.formulas().iter().any(|formula| depends.formula(symbols, formula)),
             Form::Buffer(_, reference, place) => {
                 let mut any = depends.buffer(*place);
                 indices(reference, &mut |expr| any |= depends.expr(symbols, expr));
@@ -136,6 +142,13 @@ impl<'m> Argument<'m> {
                     items.iter().map(|item| rank.kept(item.eval_int(env))).collect();
                 Given::List(items?)
             }
+            Form::Matrix(rows) => match rows.value(self.name, rank, env)? {
+                Ok(matrix) => Given::Matrix(matrix),
+                Err(problem) => {
+                    problems.push(*problem);
+                    return None;
+                }
+            },
             Form::Buffer(text, reference, place) => {
                 let decl = buffers.get(*place)?;
                 match range::range(text, reference, *place, decl, rank, env, problems)? {
@@ -148,7 +161,7 @@ impl<'m> Argument<'m> {
     }
 }
 
-fn formula(param: &ParamDef, value: &ArgValue) -> Read<Formula> {
+pub(super) fn formula(param: &ParamDef, value: &ArgValue) -> Read<Formula> {
     match value.formula() {
         Some(formula) => formula.map_err(|error| reported(&error).into()),
         None => Err(wrong(param, takes(param.kind), value).into()),
@@ -162,12 +175,12 @@ fn reported(error: &FormulaError) -> Diagnostic {
     })
 }
 
-fn wrong(param: &ParamDef, takes: &str, value: &ArgValue) -> Diagnostic {
+pub(super) fn wrong(param: &ParamDef, takes: &str, value: &ArgValue) -> Diagnostic {
     let message = format!("`{}` takes {takes}", param.name);
     Diagnostic::error(codes::ARGUMENT, message, Label::at(value.span(), param.doc))
 }
 
-fn takes(kind: ParamKind) -> &'static str {
+pub(super) fn takes(kind: ParamKind) -> &'static str {
     match kind {
         ParamKind::Buffer(..) => "the name of a buffer, or a range of one",
         ParamKind::Scalar(_) => "a number, an expression or a buffer of one element",
@@ -176,6 +189,7 @@ fn takes(kind: ParamKind) -> &'static str {
         ParamKind::Flag => "true or false",
         ParamKind::Rank => "a rank",
         ParamKind::List => "a list of whole numbers",
+        ParamKind::Matrix => "a list of lists of whole numbers, or the name of one",
     }
 }
 

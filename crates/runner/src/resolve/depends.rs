@@ -69,10 +69,12 @@ impl Depends {
         self.expr(symbols, &formula.expr)
     }
 
+    /// Whether a param does.
     pub(super) fn param(&self, place: usize) -> bool {
         self.params.get(place).copied().unwrap_or(true)
     }
 
+    /// Whether a buffer's shape does.
     pub(super) fn buffer(&self, place: usize) -> bool {
         self.buffers.get(place).copied().unwrap_or(true)
     }

@@ -75,6 +75,19 @@ impl<'a> RankEnv<'a> {
         self.kept(formula.eval_int(self))
     }
 
+    /// Works a param out, or takes what it came to on another rank.
+    fn param(&self, place: usize) -> Result<Value, FormulaError> {
+        let Symbols { manifest, depends, shared, .. } = self.symbols;
+        let eval = || manifest.params[place].value.eval(self);
+        if depends.param(place) {
+            return eval();
+        }
+        match shared[place].get() {
+            Some(value) => Ok(value.clone()),
+            None => eval().map(|value| shared[place].get_or_init(|| value).clone()),
+        }
+    }
+
     fn length(&self, place: usize) -> Lookup<i64> {
         let shape = &self.symbols.manifest.buffers[place].shape.value;
         let axes: Option<Vec<i64>> = shape.iter().map(|axis| self.int(axis)).collect();
@@ -93,14 +106,13 @@ impl Env for RankEnv<'_> {
             _ => {}
         }
         let Some(Symbol::Param(place)) = self.symbols.get(name) else { return Lookup::Unknown };
-        let value =
-            self.params[place].get_or_init(|| match self.symbols.manifest.params[place].value.eval(self) {
-                Ok(value) => Lookup::Found(value),
-                Err(error) => {
-                    self.report(&error);
-                    Lookup::Failed
-                }
-            });
+        let value = self.params[place].get_or_init(|| match self.param(place) {
+            Ok(value) => Lookup::Found(value),
+            Err(error) => {
+                self.report(&error);
+                Lookup::Failed
+            }
+        });
         value.clone()
     }
 

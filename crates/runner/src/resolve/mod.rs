@@ -8,6 +8,7 @@ mod buffers;
 mod checkpoint;
 mod depends;
 mod env;
+mod matrix;
 mod names;
 mod outputs;
 mod quotients;

@@ -1,10 +1,12 @@
 //! What each name of a manifest stands for, by its place in its table.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use squall_core::CommId;
 
 use super::depends::Depends;
+use crate::expr::Value;
 use crate::manifest::Manifest;
 use crate::manifest::place::Formula;
 
@@ -19,7 +21,7 @@ pub enum Symbol {
     Buffer(usize),
 }
 
-/// The names of a manifest, and which of them depend on the rank.
+/// The names of a manifest, and which of them depend on the rank. For one world.
 #[derive(Debug)]
 pub struct Symbols<'m> {
     /// The manifest.
@@ -27,6 +29,8 @@ pub struct Symbols<'m> {
     table: BTreeMap<&'m str, Symbol>,
     /// What depends on the rank.
     pub(super) depends: Depends,
+    /// The values of params that are the same on all ranks, each once it is worked out. A matrix of counts is long.
+    pub(super) shared: Vec<OnceLock<Value>>,
 }
 
 impl<'m> Symbols<'m> {
@@ -45,7 +49,8 @@ impl<'m> Symbols<'m> {
         for (place, buffer) in manifest.buffers.iter().enumerate() {
             table.insert(buffer.name.value.as_str(), Symbol::Buffer(place));
         }
-        let mut symbols = Symbols { manifest, table, depends: Depends::default() };
+        let shared = vec![OnceLock::new(); manifest.params.len()];
+        let mut symbols = Symbols { manifest, table, depends: Depends::default(), shared };
         symbols.depends = Depends::of(&symbols);
         symbols
     }

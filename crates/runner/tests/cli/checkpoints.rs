@@ -109,11 +109,11 @@ value = "count"
 every = 7
 "#;
 
-/// A folder with the manifest and 1300 rows to train on.
+/// A folder with the manifest and 1700 rows to train on.
 fn folder(manifest: &str) -> Folder {
     let folder = Folder::with(manifest);
-    let rows: Vec<f32> = (0..1300).map(|i| ((i * 37) % 101) as f32 / 64.0).collect();
-    folder.npy("x.npy", &[1300], &rows);
+    let rows: Vec<f32> = (0..1700).map(|i| ((i * 37) % 101) as f32 / 64.0).collect();
+    folder.npy("x.npy", &[1700], &rows);
     folder
 }
 

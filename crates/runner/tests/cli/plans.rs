@@ -142,3 +142,57 @@ fn ranks_that_differ_are_told_apart() {
     let one = plan(&folder, &["m.toml", "--world", "9", "--rank", "7"]);
     assert!(one.contains("\nrank 7\n") && one.contains("5 threads, 2 blocks of 4"), "{one}");
 }
+
+/// Unequal parts and counts; how a library serves them is said where it is not one call.
+const PARTS: &str = r#"manifest = 1
+[pipeline]
+name = "parts"
+[params]
+n = 5
+counts = [[1, 2], [0, 3]]
+[buffer.mine]
+dtype = "f32"
+shape = ["share(n)"]
+init = { fill = 1 }
+[buffer.all]
+dtype = "f32"
+shape = ["n"]
+[buffer.even]
+dtype = "f32"
+shape = [4]
+init = { fill = 1 }
+[buffer.both]
+dtype = "f32"
+shape = [8]
+[buffer.tokens]
+dtype = "f32"
+shape = ["sum(counts[rank])", 2]
+init = { fill = 1 }
+[buffer.taken]
+dtype = "f32"
+shape = ["1 if rank == 0 else 5", 2]
+[[task]]
+name = "gather"
+op = "all_gather"
+args = { send = "mine", recv = "all" }
+[[task]]
+name = "equal"
+op = "all_gather"
+args = { send = "even", recv = "both" }
+[[task]]
+name = "scatter"
+op = "reduce_scatter"
+args = { send = "all", recv = "mine", reduce = "avg" }
+[[task]]
+name = "dispatch"
+op = "all_to_all"
+args = { send = "tokens", recv = "taken", counts = "counts" }
+"#;
+
+#[test]
+fn ops_that_are_served_as_several_calls() {
+    let folder = Folder::with(PARTS);
+    let on_gpus = plan(&folder, &["m.toml", "--devices", "cuda:0..2", "--rank", "1"]);
+    insta::assert_snapshot!(on_gpus);
+    assert!(!plan(&folder, &["m.toml", "--devices", "host:0..2"]).contains("as a group"));
+}

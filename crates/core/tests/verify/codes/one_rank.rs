@@ -1,8 +1,8 @@
 //! What is wrong with one rank's graph by itself.
 
 use squall_core::{
-    BufferDecl, BufferId, BufferRange, CommId, DType, Diagnostic, Download, GroupSpec, KernelSpec, TaskGraph,
-    Upload, codes,
+    BufferDecl, BufferId, BufferRange, CommId, DType, Diagnostic, Download, GroupSpec, KernelSpec, Matrix,
+    TaskGraph, Upload, codes,
 };
 
 use super::Case;
@@ -51,6 +51,22 @@ const fn case(
     problems: fn() -> Vec<Diagnostic>,
 ) -> Case {
     Case { code, place, rank: Some(0), says, problems }
+}
+
+/// What is wrong with an exchange by these counts on rank 0, whose `send` and `recv` have so many rows of two elements; on other
+/// ranks all is right.
+fn exchange([send, recv]: [u64; 2], counts: &[&[i64]]) -> Vec<Diagnostic> {
+    let counts = Matrix::new(counts).unwrap();
+    let build = |g: &mut Rank| {
+        let rows = |name: &str, rows| BufferDecl { shape: [rows, 2].into(), ..f32s(name, 0) };
+        let (x, y) = (g.buffer(rows("x", send)), g.buffer(rows("y", recv)));
+        g.step(task("t", "all_to_all").arg("send", x).arg("recv", y).arg("counts", counts.clone()));
+    };
+    refused(2, |g, rank| {
+        if rank == 0 {
+            build(g);
+        }
+    })
 }
 
 pub(super) const CASES: &[Case] = &[
@@ -216,15 +232,49 @@ pub(super) const CASES: &[Case] = &[
     }),
     case(
         codes::RULE,
-        "t.recv",
-        &["op `all_gather`: `recv` has 4 elements, but must have 1 rank × 3 elements of `send` = 3"],
+        "t.send",
+        &["`send` has 4 elements, which cannot be divided among 3 ranks: the remainder is 1"],
         || {
-            alone(|g, _, y| {
-                let short = g.buffer(f32s("short", 3));
-                g.step(task("t", "all_gather").arg("send", short).arg("recv", y));
+            refused(3, |g, _| {
+                let (x, y) = (g.buffer(f32s("x", 4)), g.buffer(f32s("y", 4)));
+                g.step(task("t", "all_to_all").arg("send", x).arg("recv", y));
             })
         },
     ),
+    case(codes::ARGUMENT, "t.counts", &["`counts` has 1 row of 3 numbers", "`world` has 2 ranks"], || {
+        exchange([2, 2], &[&[1, 2, 3]])
+    }),
+    case(
+        codes::ARGUMENT,
+        "t.counts",
+        &["`counts` takes a list of lists of whole numbers, not a list"],
+        || {
+            refused(2, |g, _| {
+                let (x, y) = (g.buffer(f32s("x", 4)), g.buffer(f32s("y", 4)));
+                g.step(task("t", "all_to_all").arg("send", x).arg("recv", y).arg("counts", vec![1, 1, 1, 1]));
+            })
+        },
+    ),
+    case(
+        codes::RULE,
+        "t.counts",
+        &["`counts` has -1 at [0][1], and rank 0 cannot send fewer than 0 rows"],
+        || exchange([1, 2], &[&[1, -1], &[1, 1]]),
+    ),
+    case(codes::RULE, "t.send", &["`send` has 2 rows, but row 0 of `counts` adds up to 4"], || {
+        exchange([2, 4], &[&[1, 3], &[0, 2]])
+    }),
+    case(codes::RULE, "t.recv", &["`recv` has 3 rows, but column 0 of `counts` adds up to 2"], || {
+        exchange([2, 3], &[&[2, 0], &[0, 2]])
+    }),
+    case(codes::RULE, "t.recv", &["`recv` has rows of 4 elements, but those of `send` have 2"], || {
+        refused(1, |g, _| {
+            let x = g.buffer(BufferDecl { shape: [2, 2].into(), ..f32s("x", 0) });
+            let y = g.buffer(BufferDecl { shape: [1, 4].into(), ..f32s("y", 0) });
+            let counts = Matrix::new(&[[2]]).unwrap();
+            g.step(task("t", "all_to_all").arg("send", x).arg("recv", y).arg("counts", counts));
+        })
+    }),
     case(codes::RULE, "t.recv", &["`recv` has 3 elements, but `send` has 4; they must be equal"], || {
         alone(|g, x, _| {
             let short = g.buffer(f32s("short", 3));

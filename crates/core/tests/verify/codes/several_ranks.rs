@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use squall_core::{CommId, DType, Diagnostic, TaskGraph, World, codes, verify};
+use squall_core::{CommId, DType, Diagnostic, Matrix, TaskGraph, World, codes, verify};
 
 use super::Case;
 use crate::job::*;
@@ -21,6 +21,22 @@ fn empty(ranks: &[(u32, Arc<World>)]) -> Vec<Diagnostic> {
         TaskGraph::builder(&REGISTRY, world, *rank, "test").build().unwrap()
     };
     verify(ranks.iter().map(build).collect()).unwrap_err().0
+}
+
+/// What is wrong with an op by which so many ranks divide a whole, each with a part and a whole of its own; root is rank 1.
+fn divided(op: &'static str, size: u64, lens: impl Fn(u32) -> (u64, u64)) -> Vec<Diagnostic> {
+    refused(size, |g, rank| {
+        let (part, whole) = lens(rank);
+        let (part, whole) = (g.buffer(f32s("part", part)), g.buffer(f32s("whole", whole)));
+        let gathers = op.contains("gather");
+        let (send, recv) = if gathers { (part, whole) } else { (whole, part) };
+        let call = task("t", op).arg("send", send).arg("recv", recv);
+        g.step(match op {
+            "all_gather" => call,
+            "reduce_scatter" => call.arg("reduce", "avg"),
+            _ => call.arg("root", 1),
+        });
+    })
 }
 
 const fn ranks(says: &'static [&'static str], problems: fn() -> Vec<Diagnostic>) -> Case {
@@ -83,6 +99,82 @@ pub(super) const CASES: &[Case] = &[
             refused(3, |g, rank| {
                 let x = g.buffer(f32s("x", if rank == 1 { 5 } else { 4 }));
                 g.step(sum("t", x));
+            })
+        },
+    ),
+    case(
+        codes::MISMATCH,
+        "t.counts",
+        2,
+        &["`all_to_all`, collective 0 on `world`: counts[0][2] is 2 on ranks 0 and 1 and 1 on rank 2"],
+        || {
+            refused(3, |g, rank| {
+                let mut counts = vec![vec![2; 3]; 3];
+                if rank == 2 {
+                    (counts[0][2], counts[0][0]) = (1, 2);
+                }
+                let x = g.buffer(f32s("x", 6));
+                let y = g.buffer(f32s("y", if rank == 2 { 5 } else { 6 }));
+                let counts = Matrix::new(&counts).unwrap();
+                g.step(task("t", "all_to_all").arg("send", x).arg("recv", y).arg("counts", counts));
+            })
+        },
+    ),
+    case(codes::MISMATCH, "t.counts", 1, &["count is 4 on rank 0 and a list of 4 numbers on rank 1"], || {
+        refused(2, |g, rank| {
+            let (x, y) = (g.buffer(f32s("x", 4)), g.buffer(f32s("y", 4)));
+            let exchange = task("t", "all_to_all").arg("send", x).arg("recv", y);
+            let counts = Matrix::new(&[[2, 2], [2, 2]]).unwrap();
+            g.step(if rank == 0 { exchange } else { exchange.arg("counts", counts) });
+        })
+    }),
+    case(
+        codes::PARTS,
+        "t.recv",
+        0,
+        &[
+            "`all_gather`, collective 0 on `world`: `recv` has 10 elements on ranks 0 to 3",
+            "the parts in `send` are 3 on ranks 0 to 2 and 2 on rank 3, which add up to 11",
+        ],
+        || divided("all_gather", 4, |rank| (if rank == 3 { 2 } else { 3 }, 10)),
+    ),
+    case(
+        codes::PARTS,
+        "t.recv",
+        2,
+        &["`recv` has 6 elements on ranks 0, 1 and 3 and 7 elements on rank 2, but the parts in `send` are"],
+        || divided("all_gather", 4, |rank| (rank.into(), 6 + u64::from(rank == 2))),
+    ),
+    case(
+        codes::PARTS,
+        "t.send",
+        0,
+        &["`send` has 7 elements on ranks 0 and 1, but the parts in `recv` are 3 on ranks 0 and 1"],
+        || divided("reduce_scatter", 2, |_| (3, 7)),
+    ),
+    case(
+        codes::PARTS,
+        "t.recv",
+        1,
+        &["`gather`, collective 0 on `world`: `recv` has 9 elements on rank 1, but", "add up to 6"],
+        || divided("gather", 3, |_| (2, 9)),
+    ),
+    case(codes::PARTS, "t.send", 1, &["other values on ranks 4 to 99, which add up to 4950"], || {
+        divided("scatter", 100, |rank| (rank.into(), 4951))
+    }),
+    case(
+        codes::OVERLAP,
+        "t.send",
+        1,
+        &[
+            "`send` and `recv` overlap on rank 1: `send` is elements 2 to 4 of `recv`, but this rank's own part of it \
+             is 3 to 5",
+        ],
+        || {
+            refused(2, |g, rank| {
+                let all = g.buffer(f32s("all", 5));
+                let part = g.whole(all).unwrap().elements(if rank == 0 { 0..3 } else { 2..4 }).unwrap();
+                g.step(task("t", "all_gather").arg("send", part).arg("recv", all));
             })
         },
     ),

@@ -117,6 +117,7 @@ fn taken(param: &ParamDef) -> String {
         ParamKind::Flag => "true | false".to_string(),
         ParamKind::Rank => "rank".to_string(),
         ParamKind::List => "list".to_string(),
+        ParamKind::Matrix => "list of lists".to_string(),
     }
 }
 
