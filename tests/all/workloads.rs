@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use squall_core::Element;
-use squall_runner::Manifest;
+use squall_runner::manifest::{self, Manifest};
 use squall_tests::{Copied, hosts, read_npy, run_file, run_manifest};
 
 const WORLDS: [u32; 5] = [1, 2, 3, 4, 7];
@@ -20,6 +20,10 @@ fn near(name: &str, got: &[f32], wanted: &[f32], tolerance: f32) {
     for (index, (a, b)) in got.iter().zip(wanted).enumerate() {
         assert!((a - b).abs() <= tolerance * (1.0 + b.abs()), "{name}: element {index} is {a}, by numpy {b}");
     }
+}
+
+fn parse(text: &str) -> Manifest {
+    manifest::parse(text).unwrap_or_else(|problems| panic!("{problems:#?}")).0
 }
 
 fn run(copied: &Copied, manifest: &str, world: u32, steps: Option<u64>) {
@@ -88,7 +92,7 @@ fn heat_spreads_in_rows_and_in_blocks() {
     for (world, px) in [(1, 1), (2, 2), (3, 3), (4, 2), (6, 3), (7, 7), (7, 1)] {
         let text = fs::read_to_string(copied.path("grid.toml")).unwrap();
         let text = text.replace("px = 2 ", &format!("px = {px} "));
-        let manifest = Manifest::parse(&text).unwrap_or_else(|problems| panic!("{problems}"));
+        let manifest = parse(&text);
         let folder = copied.path("");
         run_manifest(&manifest, &folder, Some(&hosts(world)), None).unwrap();
         // Rank r has block (r / px, r % px).
