@@ -11,6 +11,7 @@ pub mod functions;
 mod hints;
 mod lex;
 mod parse;
+mod print;
 mod value;
 
 pub use ast::{AxisIndex, BufferRef, Expr, LoopText, Mention};

@@ -16,6 +16,7 @@ pub mod model;
 pub mod names;
 mod pipeline;
 pub mod place;
+mod print;
 mod reader;
 mod scope;
 mod set;
