@@ -11,6 +11,7 @@
 //! - [`pipelines`]: kernels and collectives in a row, on worlds of one to seven ranks.
 //! - [`swaps`]: buffers that are swapped, against their contents being swapped.
 //! - [`resumed`]: snapshots of a plan group, and groups that go on from them.
+//! - [`workloads`]: every example on several numbers of ranks, against numpy.
 //! - [`unequal`]: ranks that hold unequal parts, and exchanges by counts.
 //!
 //! Beside it: `failures` (ranks that fail, hang or panic; it counts threads, and so runs one test at a time), `allocations` (it
@@ -31,3 +32,4 @@ mod pipelines;
 mod resumed;
 mod swaps;
 mod unequal;
+mod workloads;

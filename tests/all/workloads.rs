@@ -5,7 +5,8 @@ use std::path::Path;
 
 use squall_core::Element;
 use squall_runner::manifest::{self, Manifest};
-use squall_tests::{Copied, hosts, read_npy, run_file, run_manifest};
+use squall_runner::run::{self, Request, Watcher};
+use squall_tests::{Copied, hosts, read_npy, registry, run_file, run_manifest};
 
 const WORLDS: [u32; 5] = [1, 2, 3, 4, 7];
 
@@ -54,6 +55,41 @@ fn digits_are_trained_by_epochs() {
         let got = [copied.read::<f32>("out/epochs-w.npy").0, copied.read("out/epochs-b.npy").0].concat();
         near(&name, &got, &expected(&name).0, 1e-4);
     }
+}
+
+#[test]
+fn digits_are_trained_on_after_a_stop() {
+    let copied = Copied::new("digits");
+    for world in WORLDS {
+        run(&copied, "train.toml", world, None);
+        run(&copied, "resume.toml", world, Some(130));
+        let manifest = parse(&fs::read_to_string(copied.path("resume.toml")).unwrap());
+        let (folder, devices) = (copied.path(""), hosts(world));
+        let request = Request {
+            manifest: &manifest,
+            folder: &folder,
+            file: None,
+            devices: Some(&devices),
+            steps: None,
+        };
+        let summary = run::resume(registry(), &request, &mut Noting).unwrap();
+        assert_eq!(summary.steps, 350, "from the checkpoint after 100 steps on");
+        for (name, whole) in [("out/resume-w.npy", "out/w.npy"), ("out/resume-b.npy", "out/b.npy")] {
+            assert!(copied.read::<f32>(name) == copied.read::<f32>(whole), "{name} on {world} ranks");
+        }
+        fs::remove_dir_all(copied.path("out")).unwrap();
+    }
+}
+
+/// Is told where the run goes on.
+struct Noting;
+
+impl Watcher for Noting {
+    fn note(&mut self, note: &str) {
+        assert!(note.contains("resumed after 100 steps"), "{note}");
+    }
+    fn begin(&mut self, _: u64, _: &squall_core::Interrupt) {}
+    fn readings(&mut self, _: &run::Readings) {}
 }
 
 #[test]

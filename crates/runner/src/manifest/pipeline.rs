@@ -53,12 +53,13 @@ fn stop<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>) -> Option<Stop> {
     }
     let every = every.map_or(Some(At::default(STOP_EVERY)), |field| reader.integer(field, 1));
     let scope = Scope { buffers: true, ..Scope::default() };
-    let text = when.map(|field| match field.node.get_ref() {
+    let when = when.and_then(|field| Some((field, reader.condition(field, scope)?)));
+    let (field, when) = when?;
+    let text = match field.node.get_ref() {
         DeValue::String(text) => text.as_ref().to_owned(),
-        other => format!("{other:?}"),
-    });
-    let when = when.and_then(|field| reader.condition(field, scope));
-    Some(Stop { when: when?, text: text?, every: every? })
+        _ => when.expr.to_string(),
+    };
+    Some(Stop { when, text, every: every? })
 }
 
 fn duration<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<At<Duration>> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::devices::{DeviceSpec, Devices, Which};
 use super::model::{
-    ArgValue, Args, Body, Buffer, Download, Feed, FeedEnd, Grid, Init, Loop, Manifest, OpCall, ParamValue,
-    Pipeline, Save, SaveFormat, SaveRanks, Shard, Task, Upload, Watch, WatchEvery,
+    ArgValue, Args, Body, Buffer, Checkpoint, DataFile, Download, Feed, FeedEnd, Grid, Init, Loop, Manifest,
+    OpCall, ParamValue, Part, Pipeline, Save, SaveFormat, SaveRanks, Task, Upload, Watch, WatchEvery, World,
 };
 use super::place::Formula;
 use super::template::Template;
@@ -19,7 +19,10 @@ impl Display for Manifest {
         section(f, "[pipeline]", &pipeline(&self.pipeline))?;
         let params = self.params.iter().map(|param| (param.name.value.as_str(), self::param(&param.value)));
         section(f, "[params]", &params.collect::<Vec<_>>())?;
-        section(f, "[world]", &[("devices", devices(&self.world.devices.value))])?;
+        section(f, "[world]", &world(&self.world))?;
+        if let Some(declared) = &self.checkpoint {
+            section(f, "[checkpoint]", &checkpoint(declared))?;
+        }
         for communicator in &self.communicators {
             let mut keys = vec![("color", formula(&communicator.color))];
             keys.extend(communicator.key.iter().map(|key| ("key", formula(key))));
@@ -101,13 +104,40 @@ fn param(value: &ParamValue) -> String {
 fn pipeline(pipeline: &Pipeline) -> Keys<'_> {
     let mut keys: Keys<'_> = Vec::new();
     keys.extend(pipeline.name.as_ref().map(|name| ("name", quoted(&name.value))));
-    keys.push(("steps", pipeline.steps.value.to_string()));
+    match &pipeline.epochs {
+        Some(epochs) => keys.push(("epochs", epochs.value.to_string())),
+        None => keys.push(("steps", pipeline.steps.value.to_string())),
+    }
+    if let Some(stop) = &pipeline.stop {
+        keys.push(("stop_when", quoted(&stop.text)));
+        keys.push(("stop_every", stop.every.value.to_string()));
+    }
     keys.push(("step_timeout", duration(pipeline.step_timeout.value)));
     keys.push(("init_timeout", duration(pipeline.init_timeout.value)));
     keys.push(("cuda_graph", pipeline.cuda_graph.value.to_string()));
     keys.extend(pipeline.block.as_ref().map(|block| ("block", formulas(&block.value))));
     keys.push(("seed", pipeline.seed.value.to_string()));
     keys
+}
+
+fn world(world: &World) -> Keys<'_> {
+    let mut keys = vec![("devices", devices(&world.devices.value))];
+    if !world.require.is_empty() {
+        keys.push(("require", array(world.require.iter().map(|required| quoted(&required.text)))));
+    }
+    keys.extend(world.mesh.as_ref().map(|mesh| {
+        let axis = |axis: &super::model::Axis| inline(&[(axis.name.value.as_str(), formula(&axis.size))]);
+        ("mesh", array(mesh.axes.iter().map(axis)))
+    }));
+    keys
+}
+
+fn checkpoint(checkpoint: &Checkpoint) -> Keys<'_> {
+    vec![
+        ("dir", quoted(&checkpoint.dir.value)),
+        ("every", checkpoint.every.value.to_string()),
+        ("keep", checkpoint.keep.value.to_string()),
+    ]
 }
 
 fn devices(devices: &Devices) -> String {
@@ -144,11 +174,24 @@ fn buffer(buffer: &Buffer) -> Keys<'_> {
     keys
 }
 
-fn shard(shard: Shard) -> Option<(&'static str, String)> {
-    match shard {
-        Shard::Whole => None,
-        Shard::Rows => Some(("shard", quoted("rows"))),
+/// An array in a file, by the key that names the file.
+fn data(key: &'static str, data: &DataFile) -> Keys<'static> {
+    let mut keys = vec![(key, file(&data.name))];
+    match &data.part {
+        Part::Whole => {}
+        Part::Rows => keys.push(("shard", quoted("rows"))),
+        Part::Slice(ranges) => {
+            let bound =
+                |bound: &Option<Formula>| bound.as_ref().map_or(String::new(), |b| b.expr.to_string());
+            let ranges =
+                ranges.value.iter().map(|r| quoted(&format!("{}:{}", bound(&r.start), bound(&r.end))));
+            keys.push(("slice", array(ranges)));
+        }
     }
+    if data.convert {
+        keys.push(("convert", "true".to_owned()));
+    }
+    keys
 }
 
 fn init(init: &Init) -> Keys<'_> {
@@ -162,21 +205,25 @@ fn init(init: &Init) -> Keys<'_> {
         Init::Normal { mean, std } => {
             vec![("random", inline(&[("mean", formula(mean)), ("std", formula(std))]))]
         }
-        Init::Npy { file: name, shard: part } => {
-            [("npy", file(name))].into_iter().chain(shard(*part)).collect()
-        }
-        Init::Safetensors { file: name, tensor, shard: part } => {
-            [("safetensors", file(name)), ("tensor", file(tensor))].into_iter().chain(shard(*part)).collect()
+        Init::Npy(file) => data("npy", file),
+        Init::Safetensors { file, tensor } => {
+            let mut keys = data("safetensors", file);
+            keys.insert(1, ("tensor", self::file(tensor)));
+            keys
         }
     }
 }
 
 fn feed(feed: &Feed) -> Keys<'_> {
-    let end = match feed.end {
-        FeedEnd::Wrap => "wrap",
+    let mut keys = data("npy", &feed.file);
+    keys.push(("shuffle", feed.shuffle.to_string()));
+    let (end, pad) = match &feed.end {
+        FeedEnd::Wrap => ("wrap", None),
+        FeedEnd::Stop => ("stop", None),
+        FeedEnd::Pad(pad) => ("pad", pad.as_ref()),
     };
-    let mut keys = vec![("npy", file(&feed.file)), ("end", quoted(end))];
-    keys.extend(shard(feed.shard));
+    keys.push(("end", quoted(end)));
+    keys.extend(pad.map(|pad| ("pad", formula(pad))));
     keys
 }
 
@@ -197,6 +244,7 @@ fn save(save: &Save) -> String {
 fn task(task: &Task) -> Keys<'_> {
     let mut keys: Keys<'_> = Vec::new();
     keys.extend(task.name.as_ref().map(|name| ("name", quoted(&name.value))));
+    keys.extend(task.repeat.as_ref().map(|repeat| ("for", self::repeat(repeat))));
     keys.extend(task.when.as_ref().map(|when| ("when", formula(when))));
     match &task.body {
         Body::Kernel(call) => {
@@ -205,6 +253,8 @@ fn task(task: &Task) -> Keys<'_> {
             keys.push(("grid", grid(&call.grid)));
         }
         Body::Op(call) => keys.extend(op(call)),
+        Body::Swap(swap) => keys.push(("swap", array(swap.names.iter().map(|name| quoted(&name.value))))),
+        Body::Do(tasks) => keys.push(("do", array(tasks.iter().map(|task| inline(&self::task(task)))))),
         Body::Group(group) => {
             let entries = group.entries.iter().map(|entry| {
                 let mut keys: Keys<'_> = Vec::new();

@@ -57,7 +57,7 @@ fn require<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Vec<Requirement
         let condition = reader.condition(field.part(item), Scope::default())?;
         let text = match item.get_ref() {
             DeValue::String(text) => text.as_ref().to_owned(),
-            _ => "false".to_owned(), // `true` is never told of
+            _ => condition.expr.to_string(),
         };
         Some(Requirement { text, condition })
     };
