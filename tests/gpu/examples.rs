@@ -16,9 +16,21 @@ use crate::on::On;
 const EXAMPLES: &[(&str, &[(&str, u64)])] = &[
     ("all-to-all", &[("all-to-all.toml", 1)]),
     ("average-gradients", &[("average-gradients.toml", 3)]),
-    ("digits", &[("train.toml", 450), ("eval.toml", 1)]),
-    ("heat", &[("heat.toml", 100)]),
-    ("pipeline", &[("pipeline.toml", 20)]),
+    ("conjugate-gradient", &[("cg.toml", 20)]),
+    (
+        "digits",
+        &[
+            ("train.toml", 450),
+            ("eval.toml", 3),
+            ("sharded.toml", 50),
+            ("epochs.toml", 50),
+            ("resume.toml", 50),
+        ],
+    ),
+    ("experts", &[("experts.toml", 1)]),
+    ("heat", &[("heat.toml", 100), ("grid.toml", 50)]),
+    ("pipeline", &[("pipeline.toml", 20), ("train.toml", 10)]),
+    ("tensor-parallel", &[("mlp.toml", 1)]),
 ];
 
 /// One rank, and one on every GPU.
@@ -26,9 +38,10 @@ fn worlds(on: On) -> impl Iterator<Item = u32> {
     [1, on.ranks].into_iter().take(on.ranks.min(2) as usize)
 }
 
-/// A manifest, with its step captured if the trial's are.
-fn manifest(on: On, path: &Path) -> Manifest {
-    let text = fs::read_to_string(path).unwrap();
+/// A manifest, with its step captured if the trial's are, and with a mesh for so many ranks.
+fn manifest(on: On, path: &Path, world: u32) -> Manifest {
+    let text = fs::read_to_string(path).unwrap().replace("cuda_graph = true\n", "");
+    let text = text.replace("px = 2 ", &format!("px = {world} "));
     let captured = text.replacen("[pipeline]\n", "[pipeline]\ncuda_graph = true\n", 1);
     assert_ne!(text, captured, "{}", path.display());
     let (manifest, warnings) = parse(if on.capture { &captured } else { &text }).unwrap();
@@ -38,7 +51,7 @@ fn manifest(on: On, path: &Path) -> Manifest {
 
 /// Runs a manifest of a copied example, on the host or where the trial runs.
 fn ran(on: On, copied: &Copied, name: &str, world: u32) -> Summary {
-    let manifest = manifest(on, &copied.path(name));
+    let manifest = manifest(on, &copied.path(name), world);
     let devices = if on.is_gpu() { on.devices(world) } else { hosts(world) };
     run_manifest(&manifest, &copied.path(""), Some(&devices), None)
         .unwrap_or_else(|error| panic!("{name} on {devices:?}: {error}"))
@@ -51,7 +64,7 @@ pub(crate) fn task_by_task(on: On) {
             let copied = Copied::new(example);
             for &(name, steps) in manifests {
                 let (manifest, folder, devices) =
-                    (manifest(on, &copied.path(name)), copied.path(""), on.devices(world));
+                    (manifest(on, &copied.path(name), world), copied.path(""), on.devices(world));
                 let run = run::Request {
                     manifest: &manifest,
                     folder: &folder,
@@ -94,7 +107,7 @@ pub(crate) fn saved(on: On) {
     }
 }
 
-/// Whether two array files hold the same; `f32` may have drifted apart a little.
+/// Whether two array files hold the same; floats may have drifted apart a little.
 fn same(host: &Path, other: &Path) -> Result<(), String> {
     let read = |path: &Path| {
         let mut file = npy::open(path, DType::F32).map_err(|error| error.to_string())?;
@@ -105,15 +118,17 @@ fn same(host: &Path, other: &Path) -> Result<(), String> {
     if dtype != other_dtype || host.shape != other.shape {
         return Err(format!("{dtype} {:?} and {other_dtype} {:?}", host.shape, other.shape));
     }
-    if dtype != DType::F32 {
+    let floats = |bytes: &[u8]| -> Vec<f64> {
+        match dtype {
+            DType::F64 => bytemuck::pod_collect_to_vec(bytes),
+            _ => bytemuck::pod_collect_to_vec::<u8, f32>(bytes).into_iter().map(f64::from).collect(),
+        }
+    };
+    if !matches!(dtype, DType::F32 | DType::F64) {
         return if host.bytes == other.bytes { Ok(()) } else { Err("other elements".to_string()) };
     }
-    let floats = |bytes: &[u8]| bytemuck::pod_collect_to_vec::<u8, f32>(bytes);
-    let pairs = floats(&host.bytes).into_iter().zip(floats(&other.bytes));
-    match pairs
-        .enumerate()
-        .find(|(_, (a, b))| (a - b).abs() > 1e-3 * a.abs() + 1e-4 || a.is_nan() != b.is_nan())
-    {
+    let mut pairs = floats(&host.bytes).into_iter().zip(floats(&other.bytes)).enumerate();
+    match pairs.find(|(_, (a, b))| (a - b).abs() > 1e-3 * a.abs() + 1e-4 || a.is_nan() != b.is_nan()) {
         Some((element, (a, b))) => Err(format!("element {element} is {a} on the host and {b} here")),
         None => Ok(()),
     }

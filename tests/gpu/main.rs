@@ -127,7 +127,7 @@ impl Test {
 const TESTS: &[Test] = &[
     Test::gpu("the first step of a process is captured", 2, steps::cold),
     Test::gpu("examples agree task by task", 1, examples::task_by_task),
-    Test::gpu("examples save what they save on the host", 1, examples::saved).captured(),
+    Test::gpu("examples save what they save on the host", 1, examples::saved).captured().and_host(),
     Test::gpu("digits are learnt as on the host", 1, examples::digits).captured(),
     Test::gpu("an all_reduce with new input every step", 2, steps::all_reduce).captured().and_host(),
     Test::gpu("a ring with new input every step", 2, steps::ring).captured().and_host(),
