@@ -376,7 +376,10 @@ fn the_origin_is_named_and_not_what_it_led_to_on_another_rank() {
     let compared = found(compare(&registry, &manifest, path.parent().unwrap(), |_| {}));
     let (difference, (phase, step, rank, task, buffer, index)) = only(&compared);
     assert_eq!((phase, step, rank, buffer, &index[1..]), (Phase::Step, 1, 0, "y", &[1, 6][..]));
-    assert!(task.starts_with("layer-") && difference.first.device == "cuda:0", "{difference}");
+    assert!(
+        task.starts_with("micro[") && task.ends_with("].layer") && difference.first.device == "cuda:0",
+        "{difference}"
+    );
 
     // What rank 1 receives wrongly, it is told of itself.
     let registry = disturbed(|ran| {
@@ -386,7 +389,7 @@ fn the_origin_is_named_and_not_what_it_led_to_on_another_rank() {
         Ok(())
     });
     let compared = found(compare(&registry, &manifest, path.parent().unwrap(), |_| {}));
-    assert_eq!(only(&compared).1, (Phase::Step, 0, 1, "receive-0", "x", &[0, 0, 3][..]));
+    assert_eq!(only(&compared).1, (Phase::Step, 0, 1, "micro[0].receive", "x", &[0, 0, 3][..]));
 }
 
 #[test]

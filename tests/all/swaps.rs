@@ -19,20 +19,21 @@ fn names_that_take_turns_are_read_and_written_as_what_they_stand_for() {
     }
 }
 
-/// The example with one time step a step, and a swap in place of the way back.
+/// The example, whose steps swap, and the same with two time steps a step, from `u` to `v` and back.
 #[test]
 fn heat_that_swaps_is_the_heat_that_goes_to_and_fro() {
     let copied = Copied::new("heat");
-    let (example, swapping) = (copied.path("heat.toml"), copied.path("swapping.toml"));
+    let (example, back) = (copied.path("heat.toml"), copied.path("back.toml"));
     let text = std::fs::read_to_string(&example).unwrap();
-    let (to, fro) = text.split_once("[[task]]\nname = \"exchange-v\"").unwrap();
-    let finish = &fro[fro.find("[[finish]]").unwrap()..];
-    std::fs::write(&swapping, format!("{to}[[task]]\nname = \"flip\"\nswap = [\"u\", \"v\"]\n\n{finish}"))
-        .unwrap();
+    let begin = text.find("[[task]]").unwrap();
+    let (to, rest) = text[begin..].split_once("[[task]]\nswap = [\"u\", \"v\"]\n").unwrap();
+    let fro = to.replace("\"u", "\"?").replace("\"v", "\"u").replace("\"?", "\"v");
+    let fro = fro.replace("exchange", "exchange-v").replace("time-step", "time-step-v");
+    std::fs::write(&back, format!("{}{to}{fro}{rest}", &text[..begin])).unwrap();
     for (world, steps) in [(1, 1), (3, 2), (4, 25)] {
-        run_file(&example, Some(&hosts(world)), Some(steps)).unwrap();
+        run_file(&back, Some(&hosts(world)), Some(steps)).unwrap();
         let expected = copied.read::<f32>("out/heat.npy");
-        run_file(&swapping, Some(&hosts(world)), Some(2 * steps)).unwrap();
+        run_file(&example, Some(&hosts(world)), Some(2 * steps)).unwrap();
         assert!(copied.read::<f32>("out/heat.npy") == expected, "{world} ranks, {steps} steps");
     }
 }

@@ -1,49 +1,80 @@
 //! One report a cause: what many ranks share is said once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 use crate::codes;
 use crate::diagnostic::{Diagnostic, Span};
+use crate::words::count;
 
-/// Folds reports of one kind about one task into the first of them, with a count, and sorts by place.
+/// What was folded into a report.
+#[derive(Default)]
+struct Folded {
+    more: u64,
+    /// Whether one of them said something else.
+    differs: bool,
+    ranks: BTreeSet<Option<u32>>,
+    tasks: BTreeSet<Option<String>>,
+}
+
+impl Folded {
+    /// Of how many others it was said: what comes behind the message.
+    fn others(&self, first: &Diagnostic) -> String {
+        let (ranks, tasks) = (self.ranks.len() as u64, self.tasks.len() as u64);
+        match (self.more, self.differs) {
+            (0, _) => String::new(),
+            (_, false) if ranks > 1 && tasks == 1 => format!(" (and on {})", count_more(ranks - 1, "rank")),
+            (_, false) if ranks == 1 && tasks > 1 => format!(" (and in {})", count_more(tasks - 1, "task")),
+            (more, _) => {
+                let place =
+                    if tasks == 1 && first.primary.task.is_some() { "this task" } else { "this place" };
+                format!(" (and {} for {place})", count_more(more, "such report"))
+            }
+        }
+    }
+}
+
+fn count_more(number: u64, what: &str) -> String {
+    count(number, &format!("more {what}"))
+}
+
+/// Folds reports of one kind about one place into the first of them, with a count, and sorts by place. Ranks and the rounds of a loop
+/// have a place in common; without a place, a task.
 pub(crate) fn fold(problems: Vec<Diagnostic>) -> Vec<Diagnostic> {
     type Key = (&'static str, Option<Span>, Option<String>, String);
     let mut places: HashMap<Key, usize> = HashMap::new();
-    // Each with how many more there were, and whether all said the very same.
-    let mut folded: Vec<(Diagnostic, usize, bool)> = Vec::new();
+    let mut folded: Vec<(Diagnostic, Folded)> = Vec::new();
     for problem in problems {
         // A task may read several buffers that nothing wrote: each is a matter of its own.
         let subject =
             if problem.code == codes::UNWRITTEN { problem.primary.text.clone() } else { String::new() };
-        let key = (problem.code.0, problem.primary.span, problem.primary.task.clone(), subject);
+        let task = if problem.primary.span.is_none() { problem.primary.task.clone() } else { None };
+        let key = (problem.code.0, problem.primary.span, task, subject);
         // Each deadlock has its own cycle.
         let once = problem.code == codes::DEADLOCK || problem.code == codes::UNDEFINED;
-        match places.get(&key) {
+        let (rank, task) = (problem.primary.rank, problem.primary.task.clone());
+        let index = match places.get(&key) {
             Some(&index) if !once => {
-                let (first, more, same) = &mut folded[index];
-                *more += 1;
-                *same &= first.message == problem.message;
+                let (first, others) = &mut folded[index];
+                others.more += 1;
+                others.differs |= first.message != problem.message;
+                index
             }
             _ => {
                 places.insert(key, folded.len());
-                folded.push((problem, 0, true));
+                folded.push((problem, Folded::default()));
+                folded.len() - 1
             }
-        }
+        };
+        let others = &mut folded[index].1;
+        others.ranks.insert(rank);
+        others.tasks.insert(task);
     }
-    let mut out: Vec<Diagnostic> = folded
-        .into_iter()
-        .map(|(mut problem, more, same)| {
-            let plural = if more == 1 { "" } else { "s" };
-            if more > 0 && same && problem.primary.rank.is_some() {
-                problem.message += &format!(" (and on {more} more rank{plural})");
-            } else if more > 0 {
-                let place = if problem.primary.task.is_some() { "this task" } else { "this place" };
-                problem.message += &format!(" (and {more} more such report{plural} for {place})");
-            }
-            problem
-        })
-        .collect();
+    let told = |(mut problem, others): (Diagnostic, Folded)| {
+        problem.message += &others.others(&problem);
+        problem
+    };
+    let mut out: Vec<Diagnostic> = folded.into_iter().map(told).collect();
     out.sort_by_key(|p| p.primary.span.map_or(u32::MAX, |span| span.start));
     out
 }

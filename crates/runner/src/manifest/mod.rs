@@ -16,7 +16,7 @@ pub mod model;
 pub mod names;
 mod pipeline;
 pub mod place;
-mod print;
+pub(crate) mod print;
 mod reader;
 mod scope;
 mod set;

@@ -94,7 +94,8 @@ fn duration(duration: Duration) -> String {
     quoted(&format!("{}ms", duration.as_millis()))
 }
 
-fn param(value: &ParamValue) -> String {
+/// A param's value.
+pub(crate) fn param(value: &ParamValue) -> String {
     match value {
         ParamValue::Formula(value) => formula(value),
         ParamValue::List(items) => array(items.iter().map(param)),
@@ -150,6 +151,12 @@ fn devices(devices: &Devices) -> String {
         Devices::Auto => quoted("auto"),
         Devices::Listed(specs) => array(specs.iter().map(spec)),
     }
+}
+
+/// What a buffer has of the host: the keys that say so, as an inline table.
+pub(crate) fn contents(buffer: &Buffer) -> String {
+    let keys = self::buffer(buffer).into_iter().filter(|(key, _)| ["init", "feed", "upload"].contains(key));
+    inline(&keys.collect::<Vec<_>>())
 }
 
 fn buffer(buffer: &Buffer) -> Keys<'_> {

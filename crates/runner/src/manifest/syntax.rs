@@ -65,6 +65,13 @@ pub(crate) fn document(text: &str) -> Result<DeTable<'_>, Diagnostics> {
         }
         diagnostics.push_with(|| match message {
             "duplicate key" => duplicate_key(document.get_ref(), text, span.into()),
+            _ if message.contains("recurs") => {
+                let message =
+                    "arrays and tables nest too deeply: the reader of TOML goes no further than this";
+                let help = "nest less: some tens of levels are read";
+                Diagnostic::error(codes::TOML_SYNTAX, message, Label::at(Span::from(span), ""))
+                    .with_help(help)
+            }
             _ => {
                 let message = message.trim_end_matches(", expected nothing");
                 let message = format!("this is not TOML: {message}");

@@ -353,8 +353,11 @@ fn repeat<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>, around: &[&str]) ->
     let head = match expr::parse_loop(&text.value) {
         Ok(head) => head,
         Err(mut error) => {
-            let example = || "a loop is written `\"m in 4\"` or `\"m in 1..k\"`".to_owned();
-            error.help.get_or_insert_with(example);
+            // An assignment, and a range with its end, are meant in other ways than in an expression.
+            if error.help.is_none() || text.value.contains('=') {
+                error.help =
+                    Some("a loop is written `\"m in 4\"` or `\"m in 1..k\"`, the end excluded".to_owned());
+            }
             reader.formula_error(&FormulaError::new(error, &text.place));
             return None;
         }

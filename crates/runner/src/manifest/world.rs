@@ -65,7 +65,7 @@ fn require<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Vec<Requirement
 }
 
 fn mesh<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>) -> Option<Mesh> {
-    const FORM: &str = "axes are written one by one, the last one fastest: `mesh = [{ dp = \"world / tp\" }, { tp = \"tp\" }]`";
+    const FORM: &str = "axes are written one by one, the last one fastest: `mesh = [{ dp = \"world / tp_size\" }, { tp = \"tp_size\" }]`";
     let DeValue::Array(items) = field.node.get_ref() else {
         return reader.wrong_type_with_help(field, "an array of axes", Some(FORM.to_owned()));
     };

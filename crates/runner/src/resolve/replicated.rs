@@ -15,6 +15,7 @@ use squall_core::{Access, Arg, BufferId, Diagnostic, Label, Phase, TaskGraph, Up
 
 use super::Job;
 use crate::codes;
+use crate::expr::NoEnv;
 use crate::manifest::model::{Buffer, DataFile, FeedEnd, Init, Part, SaveRanks};
 use crate::manifest::place::Formula;
 
@@ -22,7 +23,9 @@ use crate::manifest::place::Formula;
 pub(super) fn check(job: &Job<'_>) -> Vec<Diagnostic> {
     let saved = |buffer: &Buffer| {
         let save = buffer.save.as_ref()?;
-        matches!(save.value.ranks, SaveRanks::One(_)).then_some(save.value.file.place.span())
+        // Any other rank was chosen, such as the last one of a pipeline.
+        let first = matches!(&save.value.ranks, SaveRanks::One(rank) if rank.eval_int(&NoEnv) == Ok(0));
+        first.then_some(save.value.file.place.span())
     };
     let buffers = job.manifest.buffers.iter().enumerate();
     let mut saves = buffers.filter_map(|(place, buffer)| Some((place, saved(buffer)?))).peekable();

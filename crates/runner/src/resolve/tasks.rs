@@ -148,7 +148,7 @@ impl<'m> Unrolling<'_, '_, 'm> {
         if *self.too_many {
             return None;
         }
-        let rounds = u64::try_from(end.saturating_sub(start)).unwrap_or(0);
+        let rounds = if end > start { end.abs_diff(start) } else { 0 };
         self.tasks = self.tasks.saturating_add(rounds.saturating_mul(width as u64));
         if self.tasks > MAX_TASKS {
             *self.too_many = true;
@@ -470,7 +470,7 @@ impl<'m> Member<'m> {
         let int = |formula: &Formula| rank.kept(formula.eval_int(&env));
         let start = repeat.start.as_ref().map_or(Some(0), int)?;
         let end = int(&repeat.end)?;
-        let rounds = u64::try_from(end.saturating_sub(start)).unwrap_or(0);
+        let rounds = if end > start { end.abs_diff(start) } else { 0 };
         let entries = unrolling.entries.saturating_add(rounds);
         let (code, message) = if rounds > MAX_ROUNDS {
             (codes::LOOP, format!("the loop has {rounds} rounds; a group has at most {MAX_ROUNDS}"))

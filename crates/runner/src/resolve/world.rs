@@ -188,8 +188,8 @@ fn split_mesh(symbols: &Symbols<'_>, world: &mut World, mesh: &Mesh, problems: &
             count(world.size(), "rank"),
             lengths.join(", ")
         );
-        let help = "the product of all axes is the world; one of them can be what the others leave, as `world / tp`, \
-                    where `require = [\"world % tp == 0\"]` holds";
+        let help = "the product of all axes is the world; one of them can be what the others leave, as `world / tp_size`, \
+                    where `require = [\"world % tp_size == 0\"]` holds";
         problems.push(Diagnostic::error(codes::MESH, message, Label::at(mesh.span, "")).with_help(help));
         return;
     }

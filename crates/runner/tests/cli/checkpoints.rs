@@ -358,6 +358,14 @@ fn another_job_is_refused() {
     refused(TRAIN, &["--set", "n=256"], "the param `n` was 512 and is 256");
     refused(&TRAIN.replace("block = 64", "block = 64\nseed = 9"), &[], "`seed` was 0 and is 9");
     refused(&TRAIN.replace("a = 0.01", "a = 0.02"), &[], "the plan was ");
+    let rate =
+        "what buffer `rate` is given was { init = { fill = 0.125 } } and is { init = { fill = 0.25 } }";
+    refused(&TRAIN.replace("0.125", "0.25"), &[], rate);
+    refused(
+        &TRAIN.replace(", shard = \"rows\" }", " }"),
+        &[],
+        "what buffer `x` is given was { feed = { npy = \"x.npy\", shard = \"rows\"",
+    );
     // What changes nothing of the job may change.
     folder.write(
         "m.toml",
@@ -367,6 +375,22 @@ fn another_job_is_refused() {
     // An index of a later version of the format.
     folder.write("ckpt/step-000000090/index.json", b"{ \"format\": 2 }");
     squall(&folder, &["--resume"]).failed(2, &["error[E0316]", "is of format 2, and this build reads 1"]);
+}
+
+/// Lists of lists of lists that share their items are short where they are written, and endless where they are told.
+#[test]
+fn an_index_is_no_longer_than_the_manifest() {
+    let params: String = (0..40).map(|level| format!("a{level} = \"[a{0}, a{0}]\"\n", level + 1)).collect();
+    let folder = folder(
+        &TRAIN
+            .replace("[world]", &format!("[params]\n{params}a40 = 1\n[world]"))
+            .replacen("[params]\nn = 512\n", "", 1)
+            .replace("shape = [\"n\"]", "shape = [512]")
+            .replace("grid = \"n\"", "grid = 512"),
+    );
+    squall(&folder, &["--steps", "10"]).done();
+    let index = std::fs::metadata(folder.path("ckpt/step-000000010/index.json")).unwrap();
+    assert!(index.len() < 10_000, "{}", index.len());
 }
 
 #[test]

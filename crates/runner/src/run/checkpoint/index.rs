@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use squall_core::{TaskGraph, Verified};
 
-use crate::expr::{Env as _, Lookup};
+use crate::manifest::{Manifest, print};
 use crate::resolve::Job;
 
 /// The version of the format. Another is refused.
@@ -35,8 +35,10 @@ pub(super) struct JobPrint {
     /// The kind of the devices.
     devices: String,
     seed: u64,
-    /// The params as they are on rank 0, with what `--set` made of them.
+    /// The params as they are written, or as `--set` made them.
     params: BTreeMap<String, String>,
+    /// What each buffer has of the host, as it is written: its `init` or `feed`, and its `upload`.
+    contents: BTreeMap<String, String>,
     /// The plan hash.
     plan: String,
 }
@@ -138,6 +140,11 @@ impl Index {
             let value = |params: &BTreeMap<String, String>| params.get(name).unwrap_or(&none).clone();
             compare(&format!("the param `{name}`"), &value(&then.params), &value(&is.params));
         }
+        for (name, now) in &is.contents {
+            if let Some(then) = then.contents.get(name) {
+                compare(&format!("what buffer `{name}` is given"), then, now);
+            }
+        }
         if found.is_empty() && then.plan != is.plan {
             found.push(format!("the plan was {} and is {}", then.plan, is.plan));
         }
@@ -163,18 +170,15 @@ pub(super) enum Unread {
 
 impl JobPrint {
     fn of(job: &Job<'_>, verified: &Verified) -> JobPrint {
-        let env = job.env(0);
-        let param = |name: &String| match env.name(name) {
-            Lookup::Found(value) => value.to_string(),
-            // Nothing used it, or the job would have been refused.
-            Lookup::Unknown | Lookup::Failed | Lookup::NotYet => "unknown".to_owned(),
-        };
-        let names = job.manifest.params.iter().map(|param| &param.name.value);
+        let Manifest { params, buffers, .. } = job.manifest;
+        let params = params.iter().map(|param| (param.name.value.clone(), print::param(&param.value)));
+        let contents = buffers.iter().map(|buffer| (buffer.name.value.clone(), print::contents(buffer)));
         JobPrint {
             world: job.world.size(),
             devices: job.graphs.first().map_or("", TaskGraph::device).to_owned(),
             seed: job.manifest.pipeline.seed.value,
-            params: names.map(|name| (name.clone(), param(name))).collect(),
+            params: params.collect(),
+            contents: contents.collect(),
             plan: format!("{:032x}", verified.plan_hash()),
         }
     }
@@ -208,6 +212,7 @@ mod tests {
                 devices: "host".into(),
                 seed: 3,
                 params: [("n".to_owned(), "4".to_owned())].into(),
+                contents: [("w".to_owned(), "{ init = { fill = 1 } }".to_owned())].into(),
                 plan: "00ff".into(),
             },
             ranks: vec![rank],
