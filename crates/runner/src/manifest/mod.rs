@@ -37,7 +37,7 @@ pub use syntax::MAX_SIZE;
 use self::collect::Diagnostics;
 pub(crate) use self::levels::TASK_KEYS;
 use self::reader::{Fields, Reader};
-pub(crate) use self::scope::wrong_kind;
+pub(crate) use self::scope::Scope;
 use crate::codes;
 
 /// The version of the language that this build reads.

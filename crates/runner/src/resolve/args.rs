@@ -12,7 +12,7 @@ use crate::expr::{AxisIndex, BufferRef, Env, Expr, Mention, Value};
 use crate::manifest::model::{Arg, ArgValue};
 use crate::manifest::names::NameKind;
 use crate::manifest::place::{Formula, FormulaError, Text};
-use crate::manifest::{TASK_KEYS, wrong_kind};
+use crate::manifest::{Scope, TASK_KEYS};
 use crate::suggest::nearest;
 
 /// A fault is large, and rare.
@@ -41,9 +41,10 @@ enum Form<'m> {
 
 impl<'m> Argument<'m> {
     /// Reads what was written for a parameter. `what` is the task's descriptor, for messages;
-    /// `has_comm`, whether `comm` could stand beside it.
+    /// `has_comm`, whether `comm` could stand beside it; `variables` are those of the loops around.
     pub(super) fn read(
         symbols: &Symbols<'m>,
+        variables: &[&str],
         what: &str,
         params: &'static [ParamDef],
         has_comm: bool,
@@ -64,13 +65,13 @@ impl<'m> Argument<'m> {
                     Ok(_) => wrong(param, takes(param.kind), &arg.value),
                     Err(_) => reported(&error),
                 })?;
-                let place = buffer(symbols, param, text, &reference)?;
+                let place = buffer(symbols, variables, param, text, &reference)?;
                 Form::Buffer(text, reference, place)
             }
             (ParamKind::Scalar(_), ArgValue::Text(text)) => match text.buffer() {
                 // An expression and a buffer can read alike: the name decides.
                 Ok(reference) if symbols.buffer(&reference.name).is_some() => {
-                    let place = buffer(symbols, param, text, &reference)?;
+                    let place = buffer(symbols, variables, param, text, &reference)?;
                     Form::Buffer(text, reference, place)
                 }
                 _ => Form::Formula(formula(param, &arg.value)?),
@@ -87,7 +88,7 @@ impl<'m> Argument<'m> {
             Form::Fixed(_) | Form::Buffer(..) => &[],
         };
         for formula in formulas {
-            check_names(symbols, &formula.expr, &|range| formula.place.part(range))?;
+            check_names(symbols, variables, &formula.expr, &|range| formula.place.part(range))?;
         }
         Ok(Argument { name: param.name, form })
     }
@@ -221,12 +222,18 @@ fn habit(name: &str, known: &[&'static str]) -> Option<&'static str> {
     ours.iter().copied().find(|ours| known.contains(ours))
 }
 
-fn buffer(symbols: &Symbols<'_>, param: &ParamDef, text: &Text, reference: &BufferRef) -> Read<usize> {
+fn buffer(
+    symbols: &Symbols<'_>,
+    variables: &[&str],
+    param: &ParamDef,
+    text: &Text,
+    reference: &BufferRef,
+) -> Read<usize> {
     let place = named(symbols, param.name, &reference.name, text.place.part(&reference.name_range))?;
     let mut fault = Ok(());
     indices(reference, &mut |expr| {
         if fault.is_ok() {
-            fault = check_names(symbols, expr, &|range| text.place.part(range));
+            fault = check_names(symbols, variables, expr, &|range| text.place.part(range));
         }
     });
     fault.map(|()| place)
@@ -254,26 +261,27 @@ pub(super) fn named(symbols: &Symbols<'_>, key: &str, name: &str, span: Span) ->
     Err(report.with_help(help).into())
 }
 
-/// A name that stands for no number where one is needed; a buffer's value is not known before the task runs.
+/// A name that stands for nothing that is needed; a buffer's value is not known before the task runs.
 fn check_names(
     symbols: &Symbols<'_>,
+    variables: &[&str],
     expr: &Expr,
     place: &dyn Fn(&std::ops::Range<usize>) -> Span,
 ) -> Read<()> {
+    let (scope, names) = (Scope { variables, ..Scope::default() }, &symbols.manifest.names);
     let mut fault = None;
     expr.mentions(&mut |mention, range| {
-        let Mention::Name(name) = mention else { return };
-        let Some(declared) = symbols.manifest.names.get(name) else { return };
-        // A task's name may be a word of the language.
-        let is_number = declared.kind == NameKind::Param || matches!(name, "rank" | "world" | "i");
-        if fault.is_none() && !is_number {
-            let mut wrong = wrong_kind(mention, name, declared, place(range));
-            if declared.kind == NameKind::Buffer {
-                wrong.message =
-                    format!("`{name}` is a buffer, and a number that is known before launch is needed here");
-            }
-            fault = Some(wrong);
+        if fault.is_some() || scope.allows(mention, names) {
+            return;
         }
+        let mut wrong = scope.describe(mention, place(range), names);
+        if let Mention::Name(name) = mention
+            && names.get(name).is_some_and(|declared| declared.kind == NameKind::Buffer)
+        {
+            wrong.message =
+                format!("`{name}` is a buffer, and a number that is known before launch is needed here");
+        }
+        fault = Some(wrong);
     });
     fault.map_or(Ok(()), |fault: Diagnostic| Err(fault.into()))
 }

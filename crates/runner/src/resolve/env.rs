@@ -70,6 +70,16 @@ impl<'a> RankEnv<'a> {
         result.map_err(|error| self.report(&error)).ok()
     }
 
+    /// The same of a task, which the report names.
+    pub(super) fn kept_in<T>(&self, task: &str, result: Result<T, FormulaError>) -> Option<T> {
+        let before = self.problems.borrow().len();
+        let kept = self.kept(result);
+        self.problems.borrow_mut().iter_mut().skip(before).for_each(|problem| {
+            problem.primary.task = Some(task.to_owned());
+        });
+        kept
+    }
+
     /// An integer; a fault is kept.
     pub fn int(&self, formula: &Formula) -> Option<i64> {
         self.kept(formula.eval_int(self))

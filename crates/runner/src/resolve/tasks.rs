@@ -142,7 +142,7 @@ impl<'m> Unrolling<'_, '_, 'm> {
     /// The values that a loop's variable takes; `None` after a report.
     fn values(&mut self, repeat: &Loop, width: usize) -> Option<std::ops::Range<i64>> {
         let env = WithIndex::new(self.rank, &self.variables);
-        let int = |formula: &Formula| self.rank.kept(formula.eval_int(&env));
+        let int = |formula: &Formula| self.rank.kept_in(&self.path, formula.eval_int(&env));
         let start = repeat.start.as_ref().map_or(Some(0), int)?;
         let end = int(&repeat.end)?;
         if *self.too_many {
@@ -214,7 +214,7 @@ impl<'m> Template<'m> {
         }
         let rank = unrolling.rank;
         let env = WithIndex::new(rank, &unrolling.variables);
-        match self.when.map(|when| rank.kept(when.eval_bool(&env))) {
+        match self.when.map(|when| rank.kept_in(&unrolling.path, when.eval_bool(&env))) {
             Some(Some(false)) => return,
             Some(None) => return self.fail(unrolling),
             Some(Some(true)) | None => {}

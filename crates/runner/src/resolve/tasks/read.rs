@@ -1,5 +1,6 @@
 //! From the tasks of a manifest to templates: what needs no rank is read and checked once.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use squall_core::graph::{Origin, Phase};
@@ -7,7 +8,7 @@ use squall_core::{BufferId, CommId, Diagnostic, KernelDef, Label, Registry, Task
 
 use super::{Made, Member, Op, Problems, Template};
 use crate::codes;
-use crate::manifest::model::{self, Body, GroupEntry, KernelCall, OpCall, Task};
+use crate::manifest::model::{self, Body, GroupEntry, KernelCall, Loop, OpCall, Task};
 use crate::manifest::place::Formula;
 use crate::resolve::args::{self, Argument};
 use crate::resolve::names::{Symbol, Symbols};
@@ -27,7 +28,7 @@ pub(super) fn templates<'s, 'm>(
         (Phase::Step, "task", &manifest.tasks),
         (Phase::Finish, "finish", &manifest.finish),
     ];
-    let reader = Reader { symbols, registry, world, device, problems };
+    let reader = Reader { variables: RefCell::default(), symbols, registry, world, device, problems };
     let mut templates = Vec::new();
     for (phase, section, tasks) in sections {
         for (place, task) in tasks.iter().enumerate() {
@@ -38,6 +39,8 @@ pub(super) fn templates<'s, 'm>(
 }
 
 struct Reader<'r, 's, 'm> {
+    /// The variables of the loops around, the outermost first.
+    variables: RefCell<Vec<&'m str>>,
     symbols: &'s Symbols<'m>,
     registry: &'r Registry,
     world: &'r World,
@@ -54,7 +57,8 @@ impl<'s, 'm> Reader<'_, 's, 'm> {
         let dot = if within.is_empty() { "" } else { "." };
         let name = format!("{within}{dot}{segment}{}", round.unwrap_or_default());
         let mut origin = Origin { name, span: Some(task.span), args: Vec::new() };
-        let (body, depends) = self.body(phase, task, &mut origin).unwrap_or((Made::Unread, false));
+        let body = self.within(task.repeat.as_ref(), || self.body(phase, task, &mut origin));
+        let (body, depends) = body.unwrap_or((Made::Unread, false));
         Template {
             phase,
             segment,
@@ -67,6 +71,15 @@ impl<'s, 'm> Reader<'_, 's, 'm> {
             failed: 0,
             failed_on: 0,
         }
+    }
+
+    /// Reads what stands in a loop, if it does.
+    fn within<T>(&self, repeat: Option<&'m Loop>, read: impl FnOnce() -> T) -> T {
+        let around = self.variables.borrow().len();
+        self.variables.borrow_mut().extend(repeat.map(|repeat| repeat.variable.value.as_str()));
+        let read = read();
+        self.variables.borrow_mut().truncate(around);
+        read
     }
 
     /// What a task does, and whether that depends on the rank.
@@ -201,7 +214,7 @@ impl<'s, 'm> Reader<'_, 's, 'm> {
         let mut origin =
             Origin { name: format!("{group}[{index}]"), span: Some(entry.span), args: Vec::new() };
         let library = of.library.as_ref().map(|library| library.value.as_str());
-        let op = self.op(&entry.call, library, &mut origin)?;
+        let op = self.within(entry.repeat.as_ref(), || self.op(&entry.call, library, &mut origin))?;
         Some(Member { origin, repeat: entry.repeat.as_ref(), when: entry.when.as_ref(), op })
     }
 
@@ -250,7 +263,7 @@ impl<'s, 'm> Reader<'_, 's, 'm> {
         let (mut read, mut ok) = (Vec::with_capacity(args.items.len()), true);
         for arg in args.items.iter().filter(|arg| !(has_comm && arg.name.value == "comm")) {
             origin.args.push((arg.name.value.clone(), arg.value.span()));
-            match Argument::read(self.symbols, what, params, has_comm, arg) {
+            match Argument::read(self.symbols, &self.variables.borrow(), what, params, has_comm, arg) {
                 Ok(argument) => read.push(argument),
                 Err(problem) => {
                     self.report(problem.into_task(origin));
