@@ -370,13 +370,22 @@ fn call(function: Function, args: &[Expr], expr: &Expr, env: &dyn Env) -> Evalua
             };
             let part = if function == Function::Share { functions::share } else { functions::offset };
             part(n, rank, size).map(Value::Int).ok_or_else(|| {
-                let message = format!("there is no part {rank} of {n} in {size} parts");
+                let name = function.name();
+                let message = match (n, size) {
+                    (..0, _) => format!("`{name}` takes a count of at least 0, and this is {n}"),
+                    (_, ..=0) => format!("`{name}` takes at least one part, and this is {size} parts"),
+                    _ => format!("there is no part {rank} of {n} in {size} parts: the first is 0"),
+                };
                 fail(ErrorKind::OutOfRange, &expr.range, message)
             })
         }
         (Function::Sum, [items]) => {
             let place = Place { first: items, left: items, right: items };
             let values = list(items, env)?;
+            if let Some(other) = values.iter().find(|item| item.as_f64().is_none()) {
+                let message = format!("`sum` takes a list of numbers, and an item is {}", other.type_name());
+                return Err(fail(ErrorKind::Type, &items.range, message));
+            }
             values.iter().try_fold(Value::Int(0), |sum, item| apply(Operator::Add, &sum, item, place))
         }
         (Function::Min | Function::Max, args) => {

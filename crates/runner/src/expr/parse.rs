@@ -290,7 +290,10 @@ impl<'s> Parser<'s> {
                 return Err(self.too_deep());
             }
             let index = self.axis()?;
-            self.expect("]", "`]`")?;
+            self.expect("]", "`]`").map_err(|error| match self.peek() {
+                Some(Token::Symbol(",")) => error.with_help("an item of a list in a list is `m[0][1]`"),
+                _ => error,
+            })?;
             let range = list.range.start..self.behind();
             let kind = match index {
                 AxisIndex::Single(index) => Kind::Index(Box::new((list, index))),
