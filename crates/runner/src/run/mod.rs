@@ -12,7 +12,9 @@ mod watch;
 use std::path::Path;
 use std::time::Instant;
 
-use squall_core::{Backend, Diagnostic, Interrupt, Options, PlanGroup, Problems, Registry, Verified, verify};
+use squall_core::{
+    Backend, Diagnostic, Interrupt, Options, PlanGroup, Problems, Registry, Verified, count, verify,
+};
 
 use crate::manifest::Manifest;
 use crate::manifest::devices::Devices;
@@ -194,6 +196,13 @@ fn to_the_end(
     let (steps, ended) = steps(&schedule, request)?;
     let mut checkpoints = checkpoints.map(|prepared| prepared.begin(&mut group, steps)).transpose()?;
     let before = checkpoints.as_ref().map_or(0, |checkpoints| checkpoints.done_before());
+    if let Some(checkpoint) = manifest.checkpoint.as_ref().filter(|declared| steps < declared.every.value) {
+        let every = checkpoint.every.value;
+        watcher.note(&format!(
+            "no checkpoint is due: there are {}, and `every` is {every}",
+            count(steps, "step")
+        ));
+    }
     watcher.begin(steps, &group.interrupt_handle());
     let mut readings = Readings::new(&manifest.watches);
     let start = Instant::now();
