@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Body, Node, OpTask, Origin, Phase, TaskGraph};
+use super::{Node, OpTask, Origin, Phase, TaskGraph};
 use crate::args::Arg;
 use crate::buffer::{BufferId, BufferRange};
 
@@ -48,15 +48,7 @@ impl TaskGraph {
     /// What the tasks of a phase make of a name at their end; `None` if they leave it as it was, under the name that is then left.
     fn last(&self, phase: Phase, name: &mut BufferId) -> Option<Agreed> {
         self.tasks(phase).iter().rev().find_map(|node| {
-            if let Body::Swap([a, b]) = node.body {
-                *name = if *name == a {
-                    b
-                } else if *name == b {
-                    a
-                } else {
-                    *name
-                };
-            }
+            *name = node.before(*name);
             self.agreed_by(node, *name)
         })
     }

@@ -151,6 +151,15 @@ impl Node {
             .chain(ops.iter().map(|t| (&t.origin, t.op.params(), t.args.as_slice(), &t.description)))
     }
 
+    /// The name that a buffer has before this task, of which `name` is the one behind it: a swap renames two.
+    pub fn before(&self, name: BufferId) -> BufferId {
+        match self.body {
+            Body::Swap([a, b]) if name == a => b,
+            Body::Swap([a, b]) if name == b => a,
+            _ => name,
+        }
+    }
+
     /// What it writes on this rank, part by part.
     pub fn writes(&self) -> impl Iterator<Item = &Access> {
         let accesses = self.parts().flat_map(|(_, _, _, description)| &description.accesses);

@@ -50,19 +50,22 @@ impl Depends {
 
     pub(super) fn expr(&self, symbols: &Symbols<'_>, expr: &Expr) -> bool {
         let mut depends = false;
-        expr.mentions(&mut |mention, _| {
-            depends |= match mention {
-                Mention::Name("rank") | Mention::CommRank(_) | Mention::Place => true,
-                // The axes of the mesh are as long everywhere; parts of another communicator differ.
-                Mention::CommSize(name) => !symbols.is_axis(name),
-                Mention::Name(name) | Mention::Len(name) => match symbols.get(name) {
-                    Some(Symbol::Param(place)) => self.params[place],
-                    Some(Symbol::Buffer(place)) => self.buffers[place],
-                    _ => false, // `world`, `i`, loop variables
-                },
-            };
-        });
+        expr.mentions(&mut |mention, _| depends |= self.mention(symbols, mention));
         depends
+    }
+
+    /// Whether what an expression mentions does.
+    pub(super) fn mention(&self, symbols: &Symbols<'_>, mention: Mention<'_>) -> bool {
+        match mention {
+            Mention::Name("rank") | Mention::CommRank(_) | Mention::Place => true,
+            // The axes of the mesh are as long everywhere; parts of another communicator differ.
+            Mention::CommSize(name) => !symbols.is_axis(name),
+            Mention::Name(name) | Mention::Len(name) => match symbols.get(name) {
+                Some(Symbol::Param(place)) => self.params[place],
+                Some(Symbol::Buffer(place)) => self.buffers[place],
+                _ => false, // `world`, `i`, loop variables
+            },
+        }
     }
 
     pub(super) fn formula(&self, symbols: &Symbols<'_>, formula: &Formula) -> bool {

@@ -60,15 +60,7 @@ fn same_kernel(graphs: &[TaskGraph], place: usize) -> Option<&Arc<Node>> {
         let mut nodes = phases.into_iter().flat_map(|phase| graph.tasks(phase).iter().rev());
         let mut name = BufferId(place as u32);
         let last = nodes.find(|node| {
-            if let Body::Swap([a, b]) = node.body {
-                name = if name == a {
-                    b
-                } else if name == b {
-                    a
-                } else {
-                    name
-                };
-            }
+            name = node.before(name);
             node.writes().any(|access| access.buffer == name)
         })?;
         if !matches!(last.body, Body::Kernel(_)) || found.is_some_and(|other| other.origin != last.origin) {

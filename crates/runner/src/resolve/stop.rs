@@ -6,7 +6,7 @@ use squall_core::graph::Agreed;
 use squall_core::{BufferId, Diagnostic, Label, Span};
 
 use super::Job;
-use super::names::{Symbol, Symbols};
+use super::names::Symbols;
 use super::watch::Watched;
 use crate::codes;
 use crate::expr::{ErrorKind, Mention, Value};
@@ -38,21 +38,15 @@ fn mentioned(symbols: &Symbols<'_>, stop: &Stop) -> Vec<(usize, Span)> {
 pub(super) fn check(symbols: &Symbols<'_>, problems: &RefCell<Vec<Diagnostic>>) {
     let Some(stop) = &symbols.manifest.pipeline.stop else { return };
     stop.when.expr.mentions(&mut |mention, range| {
-        let (what, depends) = match mention {
-            Mention::Name("rank") => ("`rank`".to_owned(), true),
-            Mention::CommRank(name) => (format!("the place in `{name}`"), true),
-            Mention::CommSize(name) => (format!("the size of `{name}`"), !symbols.is_axis(name)),
-            Mention::Place => ("the share of a rank".to_owned(), true),
-            Mention::Name(name) | Mention::Len(name) => (
-                format!("`{name}`"),
-                match (mention, symbols.get(name)) {
-                    (_, Some(Symbol::Param(place))) => symbols.depends.param(place),
-                    (Mention::Len(_), Some(Symbol::Buffer(place))) => symbols.depends.buffer(place),
-                    _ => false, // `world`; of buffers the contents are looked at below
-                },
-            ),
+        let what = match mention {
+            // Its contents are looked at below, not its shape.
+            Mention::Name(name) if symbols.buffer(name).is_some() => return,
+            Mention::CommRank(name) => format!("the place in `{name}`"),
+            Mention::CommSize(name) => format!("the size of `{name}`"),
+            Mention::Place => "the share of a rank".to_owned(),
+            Mention::Name(name) | Mention::Len(name) => format!("`{name}`"),
         };
-        if depends {
+        if symbols.depends.mention(symbols, mention) {
             let message = format!("ranks could judge `stop_when` differently: {what} depends on the rank");
             let label = Label::at(stop.when.place.part(range), "differs between ranks");
             let help = "compare what is the same on all ranks: params without `rank`, and buffers that an `all_reduce` wrote";

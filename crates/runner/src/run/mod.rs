@@ -12,12 +12,11 @@ mod watch;
 use std::path::Path;
 use std::time::Instant;
 
-use squall_core::{
-    Backend, Diagnostic, Interrupt, Options, PlanGroup, Problems, Registry, Verified, count, verify,
-};
+use squall_core::{Backend, Diagnostic, Interrupt, Options, PlanGroup, Problems, Registry, Verified, verify};
 
 use crate::manifest::Manifest;
 use crate::manifest::devices::Devices;
+use crate::render::count;
 use crate::resolve::{Job, resolve};
 
 use self::contents::Contents;
@@ -245,6 +244,11 @@ fn to_the_end(
         checkpoint: checkpoints.as_ref().map(|checkpoints| checkpoints.summary()),
         outputs: outputs.write(&mut group)?,
     })
+}
+
+/// Steps until the next multiple of `every`, which is at least 1, after `done` of them.
+fn until_next(every: u64, done: u64) -> u64 {
+    every - done % every
 }
 
 /// What this process has opened for devices of a kind.

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use squall_core::{GroupError, PlanGroup};
 
+use super::until_next;
 use super::watch::{element, value};
 use crate::expr::Value;
 use crate::resolve::{Job, STOP_RANK, Watched, stop_buffers};
@@ -19,7 +20,7 @@ pub struct Stopped {
 /// Steps until the condition is due, at most `left`.
 pub(super) fn until_due(job: &Job<'_>, done: u64, left: u64) -> u64 {
     let stop = job.manifest.pipeline.stop.as_ref();
-    stop.map_or(left, |stop| left.min(stop.every.value - done % stop.every.value))
+    stop.map_or(left, |stop| left.min(until_next(stop.every.value, done)))
 }
 
 /// Whether the condition is due after `done` steps, and holds. It does not where a buffer holds NaN, nor where it cannot be worked

@@ -6,6 +6,7 @@ use serde::{Serialize, Serializer};
 use squall_core::element::Exact;
 use squall_core::{BufferId, GroupError, PlanGroup, with_element};
 
+use super::until_next;
 use crate::expr::Value;
 use crate::expr::ast::Kind;
 use crate::manifest::model::{Watch, WatchEvery};
@@ -84,7 +85,7 @@ impl Serialize for Readings {
 pub(super) fn until_due(watches: &[Watch], done: u64, left: u64) -> u64 {
     let due = watches.iter().filter_map(|watch| match watch.every.value {
         WatchEvery::End => None,
-        WatchEvery::Steps(every) => Some(every - done % every),
+        WatchEvery::Steps(every) => Some(until_next(every, done)),
     });
     due.min().map_or(left, |due| due.min(left))
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use squall_core::{BufferId, Diagnostic, Label, PlanGroup, Snapshot, Span, Verified};
 
-use super::{Request, RunError, Watcher};
+use super::{Request, RunError, Watcher, until_next};
 use crate::codes;
 use crate::files::{FileError, writable};
 use crate::render::count;
@@ -145,7 +145,7 @@ impl Prepared {
         let done = self.resumed_at.unwrap_or(0);
         let summary = CheckpointSummary { resumed_at: self.resumed_at, written: 0, newest: None };
         let (mut snapshot, mut writer) = (None, None);
-        if done < steps && until_due(self.every, done) <= steps - done {
+        if done < steps && until_next(self.every, done) <= steps - done {
             snapshot = Some(group.snapshot(&self.carried)?);
             let started = Writer::start(self.store.clone());
             writer = Some(started.map_err(|error| {
@@ -178,7 +178,7 @@ impl Checkpoints {
 
     /// Steps until a checkpoint is due.
     pub(super) fn until_due(&self, done: u64) -> u64 {
-        until_due(self.every, done)
+        until_next(self.every, done)
     }
 
     /// Takes a checkpoint after `done` steps, if one is due; it is written while steps go on. Waits for the one before. Called
@@ -216,8 +216,4 @@ impl Checkpoints {
         let source = std::io::Error::other("the thread that writes checkpoints has ended");
         RunError::Checkpoint(FileError::Io { action: "write", file, source })
     }
-}
-
-fn until_due(every: u64, done: u64) -> u64 {
-    every - done % every
 }
