@@ -105,4 +105,5 @@ pub mod plan;
 pub mod render;
 pub mod resolve;
 pub mod run;
+pub mod scaffold;
 mod suggest;
