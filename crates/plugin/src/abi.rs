@@ -231,6 +231,11 @@ pub struct Error {
     pub help: [c_char; 240],
 }
 
+impl Error {
+    /// What a caller makes before the call.
+    pub const EMPTY: Error = Error { param: NO_PARAM, member: 0, bytes: 0, text: [0; 768], help: [0; 240] };
+}
+
 /// What squall offers to the plugin as a whole. Stays for the life of the process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

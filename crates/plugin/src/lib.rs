@@ -3,3 +3,8 @@
 #![cfg_attr(not(feature = "sdk"), no_std)]
 
 pub mod abi;
+#[cfg(feature = "sdk")]
+pub mod convert;
+
+#[cfg(feature = "sdk")]
+pub use squall_core as core;
