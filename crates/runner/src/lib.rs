@@ -107,3 +107,4 @@ pub mod resolve;
 pub mod run;
 pub mod scaffold;
 mod suggest;
+pub mod trials;
