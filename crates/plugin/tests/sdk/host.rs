@@ -12,12 +12,13 @@ use squall_plugin::sdk::Export;
 
 static EXPORT: Export = Export::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
 
-pub(crate) const HOST: abi::Host = abi::Host { header: Header::of::<abi::Host>(), version: c"9.9.9".as_ptr(), feature: None };
+pub(crate) const HOST: abi::Host =
+    abi::Host { header: Header::of::<abi::Host>(), version: c"9.9.9".as_ptr(), feature: None };
 
 /// The table of the plugin under test.
 pub(crate) fn plugin() -> &'static abi::Plugin {
     // SAFETY: it is a host's table.
-    unsafe { EXPORT.entry(&raw const HOST).as_ref() }.unwrap()
+    unsafe { EXPORT.entry(&HOST).as_ref() }.unwrap()
 }
 
 pub(crate) fn op(name: &CStr) -> &'static abi::Op {
@@ -49,7 +50,7 @@ pub(crate) struct Rank {
     pub(crate) copies: Cell<u64>,
     pub(crate) ops: Cell<u64>,
     memory: RefCell<Vec<Box<[u64]>>>,
-    inners: RefCell<Vec<Box<Inner>>>,
+    inners: RefCell<Vec<*mut Inner>>,
     blobs: RefCell<Vec<abi::Blob>>,
     bytes: Cell<[u8; 2]>,
     /// What this host knows of its own tables, in bytes.
@@ -66,8 +67,9 @@ enum Inner {
 impl Drop for Rank {
     fn drop(&mut self) {
         for inner in self.inners.take() {
-            if let Inner::Kernel(work) = *inner {
-                // SAFETY: it was made ready, and is used no more.
+            // SAFETY: it was made by `keep`, and is used no more.
+            if let Inner::Kernel(work) = *unsafe { Box::from_raw(inner) } {
+                // SAFETY: as above.
                 unsafe { work.destroy.unwrap()(work.state) };
             }
         }
@@ -223,8 +225,14 @@ unsafe extern "C" fn make_kernel(
 ) -> i32 {
     // SAFETY: as above; the kernel's table is the plugin's.
     unsafe {
-        let args =
-            abi::Args { header: Header::of::<abi::Args>(), values, count, comm_rank: 0, comm_size: 1, reserved: 0 };
+        let args = abi::Args {
+            header: Header::of::<abi::Args>(),
+            values,
+            count,
+            comm_rank: 0,
+            comm_size: 1,
+            reserved: 0,
+        };
         let mut work = NO_WORK;
         let status = (*kernel).host_ready.unwrap()(kernel, &raw const args, grid, &raw mut work, error);
         if status == status::OK {
@@ -235,10 +243,9 @@ unsafe extern "C" fn make_kernel(
 }
 
 fn keep(rank: &Rank, inner: Inner) -> *mut abi::Inner {
-    let mut inner = Box::new(inner);
-    let ptr = ptr::from_mut(&mut *inner).cast();
+    let inner = Box::into_raw(Box::new(inner));
     rank.inners.borrow_mut().push(inner);
-    ptr
+    inner.cast()
 }
 
 unsafe extern "C" fn make_op(

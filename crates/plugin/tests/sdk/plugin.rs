@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use squall_plugin::core::ops::CONTRACTS;
 use squall_plugin::core::task::{Matched, Meeting, Message, Share, Signature};
 use squall_plugin::core::{
-    Abort, Access, Arg, ArgError, Args, BoundRange, CommId, Cover, CudaSource, DType, Description, Device,
-    DeviceError, Grid, HostCall, KernelDef, LibraryOp, Mode, Needs, OpCall, OpError, ParamDef, Parts, Prepare,
-    ReduceOp, Stream, Task, Type, Work, register_kernel, register_op,
+    Abort, Access, Arg, ArgError, Args, BoundRange, CommId, Cover, CudaSource, DType, Description,
+    DeviceError, Grid, HostCall, KernelDef, LibraryOp, Mode, Needs, OpCall, OpError, ParamDef, Parts,
+    Prepare, ReduceOp, Stream, Task, Type, Work, register_kernel, register_op,
 };
 
 pub(crate) static DOUBLE: KernelDef = KernelDef {
@@ -75,7 +75,7 @@ impl Task for Mix {
             "outside" => data.offset..data.offset + data.len() + 1,
             "wide" => {
                 number = i128::MAX;
-                0..0
+                data.offset..data.offset
             }
             _ => data.offset + 1..data.offset + 3,
         };
@@ -118,7 +118,16 @@ impl LibraryOp for Mix {
     fn needs(&self) -> Needs {
         let (dtypes, reductions): (&[_], &[_]) = (&[DType::F32], &[ReduceOp::Sum, ReduceOp::Avg]);
         let (single_process, uses): (_, &[_]) = (true, &["all_reduce"]);
-        Needs { alignment: 16, multiple: 2, dtypes, reductions, captures: false, single_process, uses, ..Needs::NONE }
+        Needs {
+            alignment: 16,
+            multiple: 2,
+            dtypes,
+            reductions,
+            captures: false,
+            single_process,
+            uses,
+            ..Needs::NONE
+        }
     }
     fn served_as(&self, args: &Args<'_>, parts: Option<&Parts>) -> Option<String> {
         let parts = parts.map(|parts| parts.iter().collect::<Vec<_>>());
@@ -183,7 +192,14 @@ impl LibraryOp for Mix {
         };
         SEEN.lock().unwrap().push((call.task.to_string(), seen));
         let data = data.clone();
-        Ok(Box::new(MixWork { task: call.task.into(), kernel, inner, scratch: scratch.ptr(), data, steps: 0 }))
+        Ok(Box::new(MixWork {
+            task: call.task.into(),
+            kernel,
+            inner,
+            scratch: scratch.ptr(),
+            data,
+            steps: 0,
+        }))
     }
 }
 
@@ -279,7 +295,7 @@ pub(crate) static OWN: Own = Own;
 
 impl Own {
     fn contract(&self) -> &'static dyn Task {
-        CONTRACTS.iter().find(|contract| contract.name() == "all_reduce").unwrap()
+        *CONTRACTS.iter().find(|contract| contract.name() == "all_reduce").unwrap()
     }
 }
 

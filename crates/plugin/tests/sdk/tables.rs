@@ -6,7 +6,7 @@ use std::ptr;
 use squall_plugin::abi::{self, Header, kernel_flag, op_flag};
 use squall_plugin::convert::{dtypes, read_cover, read_line, read_param, reductions};
 use squall_plugin::core::registry::{Item, Registration, inventory};
-use squall_plugin::core::{Backend, Cover, Device, DeviceError, DType, KernelDef, ReduceOp, Task};
+use squall_plugin::core::{Backend, Cover, DType, Device, DeviceError, KernelDef, ReduceOp, Task};
 use squall_plugin::sdk::Export;
 
 use crate::host::{HOST, kernel, op, plugin, said};
@@ -39,7 +39,7 @@ fn an_ops_table_says_all_of_it() {
         let params = std::slice::from_raw_parts(op.params, op.param_count as usize);
         let params: Vec<_> = params.iter().map(|&param| read_param(param).unwrap()).collect();
         assert_eq!(params, MIX.params());
-        assert_eq!((*params.as_slice().last().unwrap()).kind, squall_plugin::core::ParamKind::Word(MODES));
+        assert_eq!(params[2].kind, squall_plugin::core::ParamKind::Word(MODES));
     }
 }
 
@@ -70,7 +70,8 @@ fn a_kernels_table_says_all_of_it() {
 
 #[test]
 fn only_hosts_of_the_same_major_are_served() {
-    let export: &'static Export = Box::leak(Box::new(Export::new("squall-plugin", env!("CARGO_PKG_VERSION"))));
+    let export: &'static Export =
+        Box::leak(Box::new(Export::new("squall-plugin", env!("CARGO_PKG_VERSION"))));
     let served = |change: fn(&mut Header)| {
         let mut host = HOST;
         change(&mut host.header);
@@ -124,11 +125,11 @@ inventory::submit! { Registration { origin: "brings-a-zero 1.0.0", item: Item::K
 fn refused(name: &'static str) -> String {
     let export: &'static Export = Box::leak(Box::new(Export::new(name, "1.0.0")));
     // SAFETY: it is a host's table.
-    let table = unsafe { &*export.entry(&raw const HOST) };
+    let table = unsafe { &*export.entry(&HOST) };
     assert_eq!((said(table.name), table.op_count, table.kernel_count), (name, 0, 0));
     let mut error = abi::Error::EMPTY;
     // SAFETY: as the ABI says.
-    let status = unsafe { table.init.unwrap()(&raw const HOST, &raw mut error) };
+    let status = unsafe { table.init.unwrap()(&HOST, &raw mut error) };
     assert_ne!(status, abi::status::OK);
     read_line(&error.text)
 }
@@ -145,7 +146,7 @@ fn what_cannot_be_exported_is_told_by_init() {
 fn names_are_compared_whole() {
     let export: &'static Export = Box::leak(Box::new(Export::new("squall", env!("CARGO_PKG_VERSION"))));
     // SAFETY: it is a host's table.
-    let table = unsafe { &*export.entry(&raw const HOST) };
+    let table = unsafe { &*export.entry(&HOST) };
     assert_eq!((table.op_count, table.kernel_count), (0, 0));
     // SAFETY: text of the table stays for good.
     assert_eq!(unsafe { CStr::from_ptr(table.name) }, c"squall");
