@@ -389,6 +389,8 @@ pub struct Description {
     pub collective: Option<unsafe extern "C" fn(d: *const Description, op: *const c_char)>,
     /// A number that must be equal on all ranks.
     pub number: Option<unsafe extern "C" fn(d: *const Description, name: *const c_char, value: i64)>,
+    /// A number that must be, and need not be whole; compared by its bits.
+    pub real: Option<unsafe extern "C" fn(d: *const Description, name: *const c_char, value: f64)>,
     /// A dtype that must be.
     pub dtype: Option<unsafe extern "C" fn(d: *const Description, name: *const c_char, value: u32)>,
     /// A word that must be; it stays where it is for good.
