@@ -1,0 +1,2 @@
+//! A plugin of squall: `top_k_reduce`, an `all_reduce` that sends the largest elements alone.
+mod select;
