@@ -140,6 +140,9 @@ impl Device for Disturbed {
     fn stream(&self) -> Result<Box<dyn Stream>, DeviceError> {
         self.host.stream()
     }
+    fn reach(&self, peer: &str) -> Result<(), DeviceError> {
+        self.host.reach(&peer.replace("cuda:", "host:"))
+    }
     unsafe fn kernel(
         &self,
         kernel: &'static KernelDef,

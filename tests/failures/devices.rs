@@ -57,6 +57,10 @@ impl Device for Faulty {
         self.host.stream()
     }
 
+    fn reach(&self, peer: &str) -> Result<(), DeviceError> {
+        self.host.reach(peer)
+    }
+
     unsafe fn kernel(
         &self,
         kernel: &'static KernelDef,

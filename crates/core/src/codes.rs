@@ -44,6 +44,7 @@ codes! {
     TURNS = "E0231": "the swaps of a step come back to where they began only after too many steps";
     SWAPPED_TRANSFER = "E0232": "a buffer that is swapped is uploaded or downloaded in every step";
     PARTS = "E0233": "the parts of all ranks do not add up to what a collective divides among them";
+    PROCESSES = "E0234": "an op reaches its peers' memory, and they may be in other processes";
     REFUSED = "E0301": "a library refused an argument when it saw it bound";
     BIND = "E0302": "a rank could not be bound to its device";
     DEVICES = "E0303": "the devices do not fit the task graphs";

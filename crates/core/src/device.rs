@@ -186,12 +186,16 @@ pub trait Device: Send + Sync {
     fn make_current(&self) -> Result<(), DeviceError> {
         Ok(())
     }
+    /// Lets this device's kernels touch memory of `peer`, a device of this process by its name, for as long as the process lives. More
+    /// calls change nothing, and a device reaches itself. Errs with [`DeviceError::Unsupported`] where the two cannot. Called on
+    /// the rank's thread while its plan is bound, by [`Prepare::peer_pointers`](crate::Prepare::peer_pointers).
+    fn reach(&self, peer: &str) -> Result<(), DeviceError>;
     /// Makes a kernel ready to launch: compiles it if need be and lays out its arguments, so that launching
     /// allocates nothing. `args` stand in the order of the kernel's parameters and passed its checks.
     ///
     /// # Safety
-    /// The ranges in `args` must be memory of this device that outlives the work, and nothing but the stream
-    /// it is enqueued on may touch them while it runs.
+    /// The ranges in `args` must be memory of this device, or of one that it [reaches](Device::reach), that outlives the work, and nothing
+    /// but the stream it is enqueued on may touch them while it runs.
     unsafe fn kernel(
         &self,
         kernel: &'static KernelDef,

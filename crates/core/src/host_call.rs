@@ -3,9 +3,10 @@
 use std::cell::Cell;
 
 use crate::args::{Arg, Args, BoundRange};
+use crate::device::DeviceError;
 use crate::dtype::{DType, Element};
 use crate::grid::Grid;
-use crate::kernel::KernelDef;
+use crate::kernel::{HostKernel, HostLaunch, KernelDef};
 use crate::with_element;
 
 /// One launch of a kernel on a host device: its arguments over the rank's memory, and its grid.
@@ -99,5 +100,31 @@ impl<'a> HostCall<'a> {
             }
             _ => self.scalar::<f64>(name),
         }
+    }
+}
+
+impl<F: Fn(&HostCall<'_>) -> Result<(), String> + Send + Sync> HostKernel for F {
+    unsafe fn ready(
+        &'static self,
+        kernel: &'static KernelDef,
+        args: Vec<Arg<BoundRange>>,
+        grid: Grid,
+    ) -> Result<Box<dyn HostLaunch>, DeviceError> {
+        Ok(Box::new(Launch { form: self, kernel, args, grid }))
+    }
+}
+
+/// A launch of a function.
+struct Launch<F: 'static> {
+    form: &'static F,
+    kernel: &'static KernelDef,
+    args: Vec<Arg<BoundRange>>,
+    grid: Grid,
+}
+
+impl<F: Fn(&HostCall<'_>) -> Result<(), String> + Send + Sync> HostLaunch for Launch<F> {
+    fn launch(&mut self) -> Result<(), String> {
+        // SAFETY: whoever made it ready vouched for the ranges, which nobody else touches during this call.
+        (self.form)(&unsafe { HostCall::new(self.kernel, &self.args, self.grid) })
     }
 }

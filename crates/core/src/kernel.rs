@@ -1,9 +1,9 @@
 //! Kernels: their descriptors, with a form for each kind of device.
 
-use crate::args::{Arg, Args};
+use crate::args::{Arg, Args, BoundRange};
 use crate::buffer::BufferRange;
+use crate::device::DeviceError;
 use crate::grid::Grid;
-use crate::host_call::HostCall;
 use crate::param::{Mode, ParamDef, ParamKind};
 use crate::task::{Access, ArgError, Description, Task};
 
@@ -74,8 +74,8 @@ pub struct KernelDef {
     /// Pairs of a written and a read parameter that may be the very same range, since the kernel reads an
     /// element only in the thread that writes it.
     pub in_place: &'static [(&'static str, &'static str)],
-    /// Rules between the arguments, such as shapes that must agree.
-    pub check: fn(&Args<'_>) -> Result<(), ArgError>,
+    /// Rules between the arguments, such as shapes that must agree: `&|args| …`, or `&` and a function.
+    pub check: &'static (dyn Fn(&Args<'_>) -> Result<(), ArgError> + Send + Sync),
     /// A manifest that runs it.
     pub example: &'static str,
     /// The form for host devices.
@@ -138,20 +138,30 @@ impl CudaSource {
     }
 }
 
-/// The host form of a kernel, generic over the dtypes its parameters allow.
-///
-/// Called on the rank's thread once a step, with arguments that passed the kernel's checks. It computes what
-/// the threads of the grid compute, and no more: elements beyond the grid stay as they were. It must not
-/// block, and returns a message when it cannot go on, which fails the rank.
+/// The host form of a kernel, generic over the dtypes its parameters allow. Every `fn(&HostCall<'_>) -> Result<(), String>` is
+/// one, and whoever writes a kernel writes that; a form that comes from elsewhere, such as a plugin, keeps in its
+/// [`HostLaunch`] what it made of the arguments.
 pub trait HostKernel: Send + Sync {
-    /// Runs the kernel to its end.
-    fn run(&self, call: &HostCall<'_>) -> Result<(), String>;
+    /// Makes a launch ready, once, while the rank's plan is bound: may allocate. Called on the rank's thread with arguments that passed
+    /// the kernel's checks.
+    ///
+    /// # Safety
+    /// Every range in `args` must be initialised memory of this process, aligned to its dtype, that outlives the launch; and nothing but
+    /// the thread that launches may touch it meanwhile.
+    unsafe fn ready(
+        &'static self,
+        kernel: &'static KernelDef,
+        args: Vec<Arg<BoundRange>>,
+        grid: Grid,
+    ) -> Result<Box<dyn HostLaunch>, DeviceError>;
 }
 
-impl<F: Fn(&HostCall<'_>) -> Result<(), String> + Send + Sync> HostKernel for F {
-    fn run(&self, call: &HostCall<'_>) -> Result<(), String> {
-        self(call)
-    }
+/// A kernel with its arguments and grid on a host device, ready to run.
+pub trait HostLaunch: Send {
+    /// Runs the kernel to its end. Called on the rank's thread whenever its turn comes, and never for an empty grid. It computes what
+    /// the threads of the grid compute, and no more: elements beyond the grid stay as they were. It must not block, allocates nothing, and
+    /// returns a message when it cannot go on, which fails the rank.
+    fn launch(&mut self) -> Result<(), String>;
 }
 
 impl KernelDef {
@@ -162,7 +172,7 @@ impl KernelDef {
         params: &[],
         covers: &[],
         in_place: &[],
-        check: |_| Ok(()),
+        check: &|_| Ok(()),
         example: "",
         host: None,
         cuda: None,

@@ -68,9 +68,9 @@ pub use graph::{
 pub use grid::{Grid, GridError};
 pub use group::{Interrupt, Options, PlanGroup, Snapshot, Steps};
 pub use host_call::HostCall;
-pub use kernel::{Cover, CudaSource, HostKernel, KernelDef};
+pub use kernel::{Cover, CudaSource, HostKernel, HostLaunch, KernelDef};
 pub use library_op::{
-    Abort, Connect, Exchange, Library, LibraryOp, Needs, OpCall, OpError, Prepare, Session,
+    Abort, Connect, Exchange, Library, LibraryOp, Needs, OpCall, OpError, Prepare, Services, Session,
 };
 pub use ops::Parts;
 pub use param::{Mode, ParamDef, ParamKind, Presence, Type};

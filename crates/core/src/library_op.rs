@@ -4,8 +4,8 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::args::{Args, BoundRange};
-use crate::device::{Device, DeviceError, Work};
+use crate::args::{Arg, Args, BoundRange};
+use crate::device::{Device, DeviceError, DevicePtr, Work};
 use crate::dtype::DType;
 use crate::ops::Parts;
 use crate::reduce::ReduceOp;
@@ -63,6 +63,13 @@ pub struct Needs {
     /// Whether it may be captured and replayed. A step with one that may not is refused where capture is on, by
     /// [`Verified::check_capture`](crate::Verified::check_capture); it may always stand in the setup and the finish.
     pub captures: bool,
+    /// Whether it reaches peers' memory, so that all ranks of its communicators must be of one process. A job of several processes
+    /// with such an op is refused by [`Verified::check_processes`](crate::Verified::check_processes).
+    pub single_process: bool,
+    /// Squall's own ops that it prepares inside itself with [`Prepare::op`], on its communicator, by the device's default library. That
+    /// library is connected for the communicator as if a task had named the op. They must be served there, by another library
+    /// than its own, and not be made of ops themselves: else the task is refused when its graph is built.
+    pub uses: &'static [&'static str],
 }
 
 impl Needs {
@@ -74,6 +81,8 @@ impl Needs {
         reductions: ReduceOp::ALL,
         groups: true,
         captures: true,
+        single_process: false,
+        uses: &[],
     };
 }
 
@@ -132,6 +141,60 @@ pub struct Prepare<'a> {
     pub aborted: &'a Arc<dyn Abort>,
     /// When to give up.
     pub deadline: Instant,
+    /// What the methods stand on.
+    pub services: &'a mut dyn Services,
+}
+
+impl Prepare<'_> {
+    /// Makes one of squall's own ops ready, which the op names in [`Needs::uses`], on a communicator of the batch. Enqueuing the work that
+    /// the batch becomes enqueues it in its turn. Arguments that are not given get their defaults. All are checked by the rules by which a
+    /// task's are, so that a wrong call is an error and never reaches the library; that all ranks call alike is the op's to see to, and
+    /// parts must be equal. All ranks of the communicator make the same ops ready in the same order.
+    ///
+    /// # Safety
+    /// As of [`LibraryOp::prepare`], for the ranges in `args`.
+    pub unsafe fn op(
+        &mut self,
+        name: &str,
+        comm: CommId,
+        args: &[(&str, Arg<BoundRange>)],
+    ) -> Result<Box<dyn Work>, OpError> {
+        // SAFETY: the caller's.
+        unsafe { self.services.op(name, comm, args) }
+    }
+
+    /// Everyone's address of what `ptr` is to this rank, by rank of the communicator, after this device was let
+    /// [reach](Device::reach) theirs. For ops with [`Needs::single_process`]. Waits for all ranks of the communicator, which must all call it.
+    /// What a peer's address stands for must live until all ranks have left the work that touches it.
+    pub fn peer_pointers(&mut self, comm: CommId, ptr: DevicePtr) -> Result<Vec<DevicePtr>, DeviceError> {
+        self.services.peer_pointers(comm, ptr)
+    }
+
+    /// Has `handle` called when the ranks are aborted, from whatever thread aborts, until this rank's plan is dropped: work that waits
+    /// for others in its own way leaves its stream by it. Where the abort has happened already it is called now. It must bear being
+    /// called when the work is gone, and must not call the group.
+    pub fn on_abort(&mut self, handle: Arc<dyn Abort>) {
+        self.services.on_abort(handle);
+    }
+}
+
+/// What a plan does for an op that is made ready: the methods of [`Prepare`], which say what each must do. Plans implement it, and
+/// whoever stands between a plan and an op, such as a plugin's interface.
+pub trait Services {
+    /// See [`Prepare::op`].
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn op(
+        &mut self,
+        name: &str,
+        comm: CommId,
+        args: &[(&str, Arg<BoundRange>)],
+    ) -> Result<Box<dyn Work>, OpError>;
+    /// See [`Prepare::peer_pointers`].
+    fn peer_pointers(&mut self, comm: CommId, ptr: DevicePtr) -> Result<Vec<DevicePtr>, DeviceError>;
+    /// See [`Prepare::on_abort`].
+    fn on_abort(&mut self, handle: Arc<dyn Abort>);
 }
 
 /// A way for the ranks of a communicator, in this process or not, to tell each other small values while their

@@ -9,6 +9,7 @@ mod names;
 mod observe;
 mod pace;
 mod prepare;
+pub(crate) mod services;
 mod transfer;
 
 use std::any::Any;

@@ -7,6 +7,7 @@ use crate::device::{Backend, Device, DeviceError};
 use crate::kernel::KernelDef;
 use crate::library_op::{Library, LibraryOp};
 use crate::ops::CONTRACTS;
+use crate::param::ParamDef;
 use crate::task::Task;
 
 /// Something that a crate brings. Made by the `register_…!` macros, gathered by `inventory`.
@@ -18,11 +19,16 @@ pub struct Registration {
     pub item: Item,
 }
 
-#[doc(hidden)]
+/// What can be registered: by the `register_…!` macros, or with [`Registry::add`].
+#[derive(Clone, Copy)]
 pub enum Item {
+    /// A kind of device.
     Backend(&'static dyn Backend),
+    /// A library that needs communicators.
     Library(&'static dyn Library),
+    /// A kernel.
     Kernel(&'static KernelDef),
+    /// An op, as one library serves it on one kind of device.
     Op(&'static dyn LibraryOp),
 }
 
@@ -70,16 +76,44 @@ macro_rules! register_op {
     ($($item:expr),+ $(,)?) => { $crate::register_item!(Op: $($item),+); };
 }
 
-/// Two things of one name.
+/// Two things that cannot both be registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what} is registered twice: by {first} and by {second}")]
-pub struct Duplicate {
-    /// What it is, with its name.
-    pub what: String,
-    /// Who brought the first.
-    pub first: String,
-    /// Who brought the second.
-    pub second: String,
+#[non_exhaustive]
+pub enum Conflict {
+    /// Two of one name.
+    #[error("{what} is registered twice: by {first} and by {second}")]
+    Twice {
+        /// What it is, with its name.
+        what: String,
+        /// Who brought the first.
+        first: String,
+        /// Who brought the second.
+        second: String,
+    },
+    /// A library of two authors: a group is issued by the first of its ops, which must know the others.
+    #[error(
+        "the library `{library}` on {device} devices is brought by {first} and by {second}; a library has one author"
+    )]
+    Library {
+        /// The library.
+        library: String,
+        /// The kind of device.
+        device: String,
+        /// Who brought it first.
+        first: String,
+        /// Who brought more of it.
+        second: String,
+    },
+    /// Ops of one name that take different arguments: a manifest could not be read without knowing which is meant.
+    #[error("the op `{op}` takes other arguments by {second} than by {first}")]
+    Params {
+        /// The op.
+        op: String,
+        /// Who brought the first; `squall` for an op of its own.
+        first: String,
+        /// Who brought the second.
+        second: String,
+    },
 }
 
 /// No op is served as asked.
@@ -108,6 +142,18 @@ pub enum OpLookup {
         device: String,
         /// The libraries.
         served: String,
+    },
+    /// It cannot be used inside another op: see [`Needs::uses`](crate::Needs::uses).
+    #[error("`{user}` by the library `{library}` uses `{op}` inside itself, {why}")]
+    Used {
+        /// The op that uses it.
+        user: String,
+        /// Whose that is.
+        library: String,
+        /// The op that is used.
+        op: String,
+        /// Why it cannot be.
+        why: String,
     },
     /// Not that library.
     #[error("the library `{library}` does not serve `{op}` on {device} devices; served by {served}")]
@@ -153,7 +199,7 @@ pub struct Registry {
 impl Registry {
     /// All that is linked into this program. A crate that nothing refers to is not linked: name it with
     /// `use squall_host_backend as _;`.
-    pub fn linked() -> Result<Registry, Duplicate> {
+    pub fn linked() -> Result<Registry, Conflict> {
         let mut registry = Registry::default();
         // The linker's order is arbitrary; sorting by origin makes a duplicate's report repeatable.
         let mut all: Vec<&Registration> = inventory::iter::<Registration>.into_iter().collect();
@@ -164,18 +210,22 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Adds what a plugin brings.
-    pub fn add(&mut self, item: &Item, origin: &str) -> Result<(), Duplicate> {
+    /// Adds what `origin` brings, a name and a version for listings and messages: what a program has loaded rather than linked. Called
+    /// before graphs are built. Refuses a second thing of one name; a part of a library, on a kind of device, that another origin
+    /// brings; and an op whose parameters differ from those of another of its name.
+    pub fn add(&mut self, item: &Item, origin: &str) -> Result<(), Conflict> {
         fn put<K: Ord, T>(
             map: &mut BTreeMap<K, Entry<T>>,
             key: K,
             item: T,
             origin: &str,
             what: impl FnOnce() -> String,
-        ) -> Result<(), Duplicate> {
+        ) -> Result<(), Conflict> {
             let entry = Entry { item, origin: origin.to_string() };
             match map.get(&key) {
-                Some(old) => Err(Duplicate { what: what(), first: old.origin.clone(), second: entry.origin }),
+                Some(old) => {
+                    Err(Conflict::Twice { what: what(), first: old.origin.clone(), second: entry.origin })
+                }
                 None => {
                     map.insert(key, entry);
                     Ok(())
@@ -186,14 +236,60 @@ impl Registry {
             Item::Backend(b) => {
                 put(&mut self.backends, b.kind(), b, origin, || format!("the backend `{}`", b.kind()))
             }
-            Item::Library(l) => put(&mut self.libraries, (l.name(), l.device()), l, origin, || {
-                format!("the library `{}` on {} devices", l.name(), l.device())
-            }),
+            Item::Library(l) => {
+                self.one_author(l.name(), l.device(), origin)?;
+                put(&mut self.libraries, (l.name(), l.device()), l, origin, || {
+                    format!("the library `{}` on {} devices", l.name(), l.device())
+                })
+            }
             Item::Kernel(k) => {
                 put(&mut self.kernels, k.name, k, origin, || format!("the kernel `{}`", k.name))
             }
-            Item::Op(op) => put(&mut self.ops, (op.name(), op.device(), op.library()), op, origin, || {
-                format!("the op `{}` of the library `{}` on {} devices", op.name(), op.library(), op.device())
+            Item::Op(op) => {
+                self.same_params(op, origin)?;
+                let key = (op.name(), op.device(), op.library());
+                if !self.ops.contains_key(&key) {
+                    self.one_author(op.library(), op.device(), origin)?;
+                }
+                put(&mut self.ops, key, op, origin, || {
+                    let (name, library, device) = (op.name(), op.library(), op.device());
+                    format!("the op `{name}` of the library `{library}` on {device} devices")
+                })
+            }
+        }
+    }
+
+    /// Whether all of a library so far comes from `origin`.
+    fn one_author(&self, library: &str, device: &str, origin: &str) -> Result<(), Conflict> {
+        let connected = self.libraries.iter().filter(|((name, on), _)| (*name, *on) == (library, device));
+        let ops = self.ops.iter().filter(|((_, on, name), _)| (*name, *on) == (library, device));
+        let mut origins = connected.map(|(_, e)| &e.origin).chain(ops.map(|(_, e)| &e.origin));
+        match origins.find(|other| *other != origin) {
+            None => Ok(()),
+            Some(first) => Err(Conflict::Library {
+                library: library.to_string(),
+                device: device.to_string(),
+                first: first.clone(),
+                second: origin.to_string(),
+            }),
+        }
+    }
+
+    /// Whether an op takes what every other of its name does. What is said of a parameter may differ.
+    fn same_params(&self, op: &'static dyn LibraryOp, origin: &str) -> Result<(), Conflict> {
+        let own = CONTRACTS.iter().find(|c| c.name() == op.name()).map(|c| (c.params(), "squall"));
+        let others = self.ops.values().filter(|e| e.item.name() == op.name());
+        let mut others = own.into_iter().chain(others.map(|e| (e.item.params(), e.origin.as_str())));
+        let differs = |params: &[ParamDef]| {
+            let taken = |p: &ParamDef| (p.name, p.kind, p.presence);
+            !params.iter().map(taken).eq(op.params().iter().map(taken))
+        };
+        match others.find(|(params, _)| differs(params)) {
+            None => Ok(()),
+            Some((_, first)) => Err(Conflict::Params {
+                op: op.name().to_string(),
+                first: first.to_string(),
+                second: origin.to_string(),
             }),
         }
     }
@@ -287,5 +383,32 @@ impl Registry {
             Some(library) => OpLookup::Library { op, library: library.to_string(), device, served },
             None => OpLookup::Ambiguous { op, device, served },
         })
+    }
+
+    /// What `user` uses inside itself, in the order of its [`Needs::uses`](crate::Needs::uses): squall's own ops, by the default library of
+    /// its device.
+    pub fn used_by(&self, user: &dyn LibraryOp) -> Result<Vec<&'static dyn LibraryOp>, OpLookup> {
+        let used = |name: &&'static str| {
+            let refused = |why: String| OpLookup::Used {
+                user: user.name().to_string(),
+                library: user.library().to_string(),
+                op: name.to_string(),
+                why,
+            };
+            if !CONTRACTS.iter().any(|contract| contract.name() == *name) {
+                return Err(refused("which is not one of squall's own ops".to_string()));
+            }
+            let default = self.backend(user.device()).map(Backend::default_library);
+            let op =
+                self.op(name, user.device(), default).map_err(|error| refused(format!("but {error}")))?;
+            if op.library() == user.library() {
+                return Err(refused("which is of its own library".to_string()));
+            }
+            if !op.needs().uses.is_empty() {
+                return Err(refused("which is made of other ops itself".to_string()));
+            }
+            Ok(op)
+        };
+        user.needs().uses.iter().map(used).collect()
     }
 }

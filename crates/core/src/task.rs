@@ -4,10 +4,11 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::args::Args;
+use crate::args::{Arg, Args};
 use crate::buffer::BufferId;
 use crate::dtype::DType;
-use crate::param::{Mode, ParamDef};
+use crate::param::{Mode, ParamDef, ParamKind};
+use crate::scalar::Scalar;
 use crate::words::count;
 
 /// What can stand in a task graph: a kernel or a library op.
@@ -62,6 +63,52 @@ pub struct Description {
     pub accesses: Vec<Access>,
     /// Its meetings with other ranks, in issue order. None for a kernel; two for `send_recv`.
     pub meetings: Vec<Meeting>,
+}
+
+impl Description {
+    /// What `op` does if it treats all ranks alike: every buffer is accessed whole as its parameter says, and all ranks come together once
+    /// with equal arguments. Of buffers the length and the dtype must be equal, of all others the value. For ops that have no more
+    /// to say of themselves.
+    pub fn symmetric(op: &'static str, args: &Args<'_>) -> Description {
+        let mut accesses = Vec::new();
+        let mut fields = Vec::with_capacity(args.params.len());
+        for (param, value) in args.params.iter().zip(args.values) {
+            let word = |words: &[&'static str], index: u32| words.get(index as usize).copied().unwrap_or("");
+            let matched = match value {
+                Arg::Absent => Matched::Word("absent"),
+                Arg::Buffer(range) => {
+                    let mode = match param.kind {
+                        ParamKind::Buffer(mode, _) => mode,
+                        _ => Mode::Read, // a scalar in a one-element buffer
+                    };
+                    let elements = range.offset..range.offset.saturating_add(range.len());
+                    if !elements.is_empty() {
+                        accesses.push(Access {
+                            param: param.name,
+                            buffer: range.buffer,
+                            range: elements,
+                            mode,
+                        });
+                    }
+                    fields.push((param.name, Matched::DType(range.dtype)));
+                    Matched::Number(range.len().into())
+                }
+                Arg::Scalar(Scalar::Int(number)) => Matched::Number((*number).into()),
+                Arg::Scalar(Scalar::Float(number)) => Matched::Float(number.to_bits()),
+                Arg::Size(number) => Matched::Number((*number).into()),
+                Arg::Word(index) => match param.kind {
+                    ParamKind::Word(words) => Matched::Word(word(words, *index)),
+                    _ => Matched::Number((*index).into()),
+                },
+                Arg::Flag(on) => Matched::Word(if *on { "true" } else { "false" }),
+                Arg::Rank(rank) => Matched::Number((*rank).into()),
+                Arg::List(list) => Matched::Numbers(list.clone()),
+            };
+            fields.push((param.name, matched));
+        }
+        let signature = Signature { op, fields, share: None };
+        Description { accesses, meetings: vec![Meeting::Collective(signature)] }
+    }
 }
 
 /// A range of a buffer that a task touches.
@@ -135,6 +182,8 @@ pub struct Share {
 pub enum Matched {
     /// A number of elements, a root, or another number.
     Number(i128),
+    /// A number that need not be whole, by its bits: those of an `f64`.
+    Float(u64),
     /// A dtype.
     DType(DType),
     /// A word such as a reduction.
@@ -147,6 +196,7 @@ impl fmt::Display for Matched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Matched::Number(n) => write!(f, "{n}"),
+            Matched::Float(bits) => write!(f, "{}", f64::from_bits(*bits)),
             Matched::DType(dtype) => write!(f, "{dtype}"),
             Matched::Word(word) => write!(f, "{word}"),
             Matched::Numbers(numbers) => write!(f, "a list of {}", count(numbers.len() as u64, "number")),

@@ -85,6 +85,9 @@ impl Device for Recording {
     fn stream(&self) -> Result<Box<dyn Stream>, DeviceError> {
         Ok(Box::new(Queue { index: self.index, progress: Arc::default(), captured: 0 }))
     }
+    fn reach(&self, _: &str) -> Result<(), DeviceError> {
+        Err(DeviceError::Unsupported("no peers here".to_string()))
+    }
     unsafe fn kernel(
         &self,
         _: &'static KernelDef,

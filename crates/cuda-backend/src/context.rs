@@ -18,6 +18,7 @@ use crate::words::FreeWords;
 /// process use the same one.
 pub(crate) struct Context {
     id: String,
+    device: sys::CUdevice,
     raw: sys::CUcontext,
     pub(crate) arch: Arch,
     /// Threads that the GPU can hold at once.
@@ -87,6 +88,7 @@ impl Context {
         let each = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?;
         Ok(Context {
             id,
+            device,
             raw,
             arch,
             resident_threads: (processors.max(1) as u32).saturating_mul(each.max(1) as u32),
@@ -106,6 +108,34 @@ impl Context {
     pub(crate) fn make_current(&self) -> Result<(), DeviceError> {
         // SAFETY: the context is retained for the life of the process.
         self.check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.raw) })
+    }
+
+    /// Lets this GPU's kernels touch memory of the GPU of that name; leaves this one current to the calling thread.
+    pub(crate) fn reach(&self, peer: &str) -> Result<(), DeviceError> {
+        if peer == self.id {
+            return self.make_current();
+        }
+        let cannot = |why: &str| {
+            Err(DeviceError::Unsupported(format!("{} cannot reach the memory of {peer}: {why}", self.id)))
+        };
+        let Some(Ok(ordinal)) = peer.strip_prefix("cuda:").map(str::parse) else {
+            return cannot("it is no CUDA device");
+        };
+        let other = Context::get(ordinal)?;
+        self.make_current()?;
+        let mut can = 0;
+        // SAFETY: the driver has both devices; `can` is written.
+        let asked = unsafe { sys::cuDeviceCanAccessPeer(&mut can, self.device, other.device) };
+        self.check("cuDeviceCanAccessPeer", asked)?;
+        if can == 0 {
+            return cannot("the driver gives no peer access between the two");
+        }
+        // SAFETY: both contexts are retained for the life of the process, and this one is current; no flags exist.
+        match unsafe { sys::cuCtxEnablePeerAccess(other.raw, 0) } {
+            // By an earlier call, or by another library.
+            CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
+            result => self.check("cuCtxEnablePeerAccess", result),
+        }
     }
 
     /// A result of the driver as an error, with the driver's words.

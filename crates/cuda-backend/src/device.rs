@@ -129,6 +129,10 @@ impl Device for CudaDevice {
         self.0.make_current()
     }
 
+    fn reach(&self, peer: &str) -> Result<(), DeviceError> {
+        self.0.reach(peer)
+    }
+
     fn alloc(&self, bytes: u64) -> Result<Box<dyn Memory>, DeviceError> {
         Ok(Box::new(DeviceMemory::new(&self.0, bytes)?))
     }

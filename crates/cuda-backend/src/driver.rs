@@ -95,12 +95,14 @@ impl Driver {
 
 /// Every function of the driver that this crate calls; a test sees that none is missing. The bindings look each up at its first call,
 /// and panic where it is not there.
-const CALLED: [&CStr; 35] = [
+const CALLED: [&CStr; 37] = [
     c"cuDriverGetVersion",
     c"cuInit",
     c"cuGetErrorName",
     c"cuGetErrorString",
+    c"cuCtxEnablePeerAccess",
     c"cuCtxSetCurrent",
+    c"cuDeviceCanAccessPeer",
     c"cuDeviceGet",
     c"cuDeviceGetAttribute",
     c"cuDeviceGetCount",

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use squall_core::{
-    Arg, Backend, BoundRange, Device, DeviceError, Grid, HostCall, HostKernel, KernelDef, Memory, Stream,
-    Work, register_backend,
+    Arg, Backend, BoundRange, Device, DeviceError, Grid, HostLaunch, KernelDef, Memory, Stream, Work,
+    register_backend,
 };
 
 use crate::memory::HostMemory;
@@ -79,6 +79,13 @@ impl Device for HostDevice {
         Ok(Box::new(HostStream::default()))
     }
 
+    fn reach(&self, peer: &str) -> Result<(), DeviceError> {
+        match peer.split_once(':') {
+            Some((KIND, _)) => Ok(()),
+            _ => Err(DeviceError::Unsupported(format!("{} cannot reach the memory of {peer}", self.id))),
+        }
+    }
+
     unsafe fn kernel(
         &self,
         kernel: &'static KernelDef,
@@ -89,15 +96,16 @@ impl Device for HostDevice {
             let message = format!("the kernel `{}` has no form for {KIND} devices", kernel.name);
             return Err(DeviceError::Unsupported(message));
         };
-        Ok(Box::new(Launch { kernel, form, args, grid }))
+        // SAFETY: the caller's; memory of the device is initialised from the start.
+        let launch = unsafe { form.ready(kernel, args, grid) }?;
+        Ok(Box::new(Launch { kernel, launch, grid }))
     }
 }
 
-/// A kernel with its arguments and grid.
+/// A kernel with its arguments, on its grid.
 struct Launch {
     kernel: &'static KernelDef,
-    form: &'static dyn HostKernel,
-    args: Vec<Arg<BoundRange>>,
+    launch: Box<dyn HostLaunch>,
     grid: Grid,
 }
 
@@ -106,11 +114,8 @@ impl Work for Launch {
         if self.grid.is_empty() {
             return Ok(());
         }
-        // SAFETY: `Device::kernel`'s caller vouched that the ranges live and are this work's alone while it runs,
-        // which is this call; memory of the device is initialised from the start.
-        let call = unsafe { HostCall::new(self.kernel, &self.args, self.grid) };
-        self.form
-            .run(&call)
+        self.launch
+            .launch()
             .map_err(|message| DeviceError::Failed(format!("the kernel `{}`: {message}", self.kernel.name)))
     }
 }
@@ -118,7 +123,7 @@ impl Work for Launch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_core::{DType, ParamDef, Position, Type};
+    use squall_core::{DType, HostCall, ParamDef, Position, Type};
 
     fn double(call: &HostCall<'_>) -> Result<(), String> {
         for cell in &call.cells::<i32>("x")?[..call.launched()[0]] {

@@ -139,8 +139,9 @@ impl LibraryOp for HostOp {
         KIND
     }
 
+    /// All dtypes and reductions, in groups; ranks read each other's memory.
     fn needs(&self) -> Needs {
-        Needs::NONE
+        Needs { single_process: true, ..Needs::NONE }
     }
 
     unsafe fn prepare(&self, batch: &[OpCall<'_>], cx: &mut Prepare<'_>) -> Result<Box<dyn Work>, OpError> {

@@ -16,7 +16,7 @@ pub static COPY: KernelDef = KernelDef {
     summary: "dst[i] = src[i]",
     params: &[ParamDef::read("src", ANY, "[n]"), ParamDef::write("dst", Type::Same("src"), "[n]")],
     covers: &[Cover::Len("dst")],
-    check: |args| same_len(args, "dst", "src"),
+    check: &|args| same_len(args, "dst", "src"),
     example: example!(
         "copy",
         r#"
@@ -58,7 +58,7 @@ pub static CAST: KernelDef = KernelDef {
     summary: "dst[i] = src[i] in another dtype; floats to integers cut and saturate, integers wrap",
     params: &[ParamDef::read("src", ANY, "[n]"), ParamDef::write("dst", ANY, "[n]")],
     covers: &[Cover::Len("dst")],
-    check: |args| same_len(args, "dst", "src"),
+    check: &|args| same_len(args, "dst", "src"),
     example: example!(
         "cast",
         r#"
@@ -110,7 +110,7 @@ pub static COPY_2D: KernelDef = KernelDef {
         ParamDef::size("dst_stride", Presence::Dim("dst", 1), "from a row of `dst` to the next"),
     ],
     covers: &[Cover::Size("cols"), Cover::Size("rows")],
-    check: check_copy_2d,
+    check: &check_copy_2d,
     example: example!(
         "copy_2d",
         r#"

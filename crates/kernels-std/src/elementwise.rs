@@ -16,7 +16,7 @@ const BINARY: KernelDef = KernelDef {
     ],
     covers: &[Cover::Len("out")],
     in_place: &[("out", "a"), ("out", "b")],
-    check: |args| {
+    check: &|args| {
         same_len(args, "b", "a")?;
         same_len(args, "out", "a")
     },
@@ -142,7 +142,7 @@ pub static SQRT: KernelDef = KernelDef {
     ],
     covers: &[Cover::Len("dst")],
     in_place: &[("dst", "src")],
-    check: |args| same_len(args, "dst", "src"),
+    check: &|args| same_len(args, "dst", "src"),
     example: example!(
         "sqrt",
         r#"
@@ -218,7 +218,7 @@ pub static AXPY: KernelDef = KernelDef {
     ],
     covers: &[Cover::Len("y")],
     in_place: &[("y", "x")],
-    check: |args| same_len(args, "x", "y"),
+    check: &|args| same_len(args, "x", "y"),
     example: example!(
         "axpy",
         r#"

@@ -71,7 +71,7 @@ pub static SOFTMAX_CROSS_ENTROPY: KernelDef = KernelDef {
         ParamDef::write("grad", Type::Same("logits"), "[rows, classes]"),
     ],
     covers: &[Cover::Any],
-    check: check_softmax_cross_entropy,
+    check: &check_softmax_cross_entropy,
     example: example!(
         "softmax_cross_entropy",
         r#"
@@ -174,7 +174,7 @@ pub static ACCURACY_COUNT: KernelDef = KernelDef {
         ParamDef::read_write("count", Type::In(&[DType::I32, DType::I64]), "[1], added to"),
     ],
     covers: &[Cover::Len("labels")],
-    check: |args| {
+    check: &|args| {
         has_row_for_each(args, "logits", "labels")?;
         one_element(args, "count")
     },

@@ -21,7 +21,7 @@ pub static RELU: KernelDef = KernelDef {
     ],
     covers: &[Cover::Len("dst")],
     in_place: &[("dst", "src")],
-    check: |args| same_len(args, "dst", "src"),
+    check: &|args| same_len(args, "dst", "src"),
     example: example!(
         "relu",
         r#"
@@ -60,7 +60,7 @@ pub static RELU_GRAD: KernelDef = KernelDef {
     ],
     covers: &[Cover::Len("src_grad")],
     in_place: &[("src_grad", "dst_grad"), ("src_grad", "src")],
-    check: |args| {
+    check: &|args| {
         same_len(args, "dst_grad", "src")?;
         same_len(args, "src_grad", "src")
     },
@@ -105,7 +105,7 @@ pub static BIAS_ROWS: KernelDef = KernelDef {
         ParamDef::read("bias", Type::Same("data"), "[cols]"),
     ],
     covers: &[Cover::Len("data")],
-    check: |args| has_rows_like(args, "data", "bias"),
+    check: &|args| has_rows_like(args, "data", "bias"),
     example: example!(
         "bias_rows",
         r#"
@@ -152,7 +152,7 @@ pub static SGD: KernelDef = KernelDef {
         ParamDef::scalar("lr", Type::Same("param"), "the learning rate"),
     ],
     covers: &[Cover::Len("param")],
-    check: |args| same_len(args, "grad", "param"),
+    check: &|args| same_len(args, "grad", "param"),
     example: example!(
         "sgd",
         r#"

@@ -25,7 +25,7 @@ pub static PERMUTE: KernelDef = KernelDef {
         ParamDef::list("dims", Presence::ShapeOf("src"), "lengths of the axes of `src`"),
     ],
     covers: &[Cover::Len("dst")],
-    check: check_permute,
+    check: &check_permute,
     example: example!(
         "permute",
         r#"

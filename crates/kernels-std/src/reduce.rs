@@ -23,7 +23,7 @@ pub static DOT: KernelDef = KernelDef {
         ParamDef::write("out", Type::Same("a"), "[1]"),
     ],
     covers: &[Cover::Any],
-    check: |args| {
+    check: &|args| {
         same_len(args, "b", "a")?;
         one_element(args, "out")
     },
@@ -65,7 +65,7 @@ pub static SUM: KernelDef = KernelDef {
     summary: "out[0] = the sum of data[i]; integers wrap",
     params: &[ParamDef::read("data", ANY, "[n]"), ParamDef::write("out", Type::Same("data"), "[1]")],
     covers: &[Cover::Any],
-    check: |args| one_element(args, "out"),
+    check: &|args| one_element(args, "out"),
     example: example!(
         "sum",
         r#"
@@ -137,7 +137,7 @@ pub static SUM_ROWS: KernelDef = KernelDef {
         ParamDef::write("out", Type::Same("data"), "[cols]"),
     ],
     covers: &[Cover::Len("out")],
-    check: |args| has_rows_like(args, "data", "out"),
+    check: &|args| has_rows_like(args, "data", "out"),
     example: example!(
         "sum_rows",
         r#"

@@ -19,7 +19,7 @@ pub static STENCIL5: KernelDef = KernelDef {
         ParamDef::scalar("k", Type::Same("src"), "the step: diffusivity × time / spacing²; stable up to 1/4"),
     ],
     covers: &[Cover::Dim("dst", 1), Cover::Dim("dst", 0)],
-    check: check_stencil5,
+    check: &check_stencil5,
     example: example!(
         "stencil5",
         r#"

@@ -449,6 +449,10 @@ impl Device for TestDevice {
         Ok(())
     }
 
+    fn reach(&self, _peer: &str) -> Result<(), DeviceError> {
+        none()
+    }
+
     unsafe fn kernel(
         &self,
         _kernel: &'static KernelDef,

@@ -11,8 +11,10 @@ use crate::conformance::Target;
 use crate::device::{Device, DeviceError, DevicePtr, Memory, Stream, Work};
 use crate::dtype::DType;
 use crate::group::exchange::LocalExchange;
+use crate::group::handles::Handles;
 use crate::library_op::{Abort, Connect, LibraryOp, OpCall, Prepare, Session};
 use crate::ops::Parts;
+use crate::plan::services::{PlanServices, Sessions};
 use crate::wait::Running;
 use crate::world::{CommId, World};
 
@@ -48,6 +50,7 @@ pub struct Rank<'a> {
     target: Target<'a>,
     state: Option<Box<dyn Any + Send>>,
     aborts: Arc<dyn Abort>,
+    handles: Arc<Handles>,
     exchange: &'a LocalExchange,
     deadline: Instant,
 }
@@ -62,6 +65,8 @@ pub struct Buffer {
 #[derive(Clone, Debug)]
 pub struct Op {
     name: &'static str,
+    /// Of the suite's own; else it is the library's of that name.
+    own: Option<&'static dyn LibraryOp>,
     comm: CommId,
     args: Vec<(&'static str, Arg<BoundRange>)>,
     parts: Option<Parts>,
@@ -108,7 +113,8 @@ impl<'a> Ranks<'a> {
             members.push(Member { rank, device, state });
             sessions.extend(abort);
         }
-        let aborts = Arc::new(AbortAll { aborted: AtomicBool::new(false), sessions });
+        let aborts = AbortAll { aborted: AtomicBool::new(false), sessions, handles: Arc::default() };
+        let aborts = Arc::new(aborts);
         let exchange = LocalExchange::new(world.clone());
         Ranks { target: *target, world, members, aborts, exchange }
     }
@@ -138,6 +144,7 @@ impl<'a> Ranks<'a> {
                     let _running = Running::enter();
                     let outcome =
                         device.stream().map_err(|error| format!("stream: {error}")).and_then(|stream| {
+                            let handles = aborts.handles.clone();
                             let aborts: Arc<dyn Abort> = aborts;
                             body(&mut Rank {
                                 rank,
@@ -147,6 +154,7 @@ impl<'a> Ranks<'a> {
                                 target: *target,
                                 state,
                                 aborts,
+                                handles,
                                 exchange,
                                 deadline,
                             })
@@ -246,7 +254,7 @@ impl Rank<'_> {
     pub fn prepare(&mut self, group: &[Op]) -> Result<Box<dyn Work>, String> {
         let mut bound: Vec<(&'static dyn LibraryOp, &Op, Vec<Arg<BoundRange>>)> = Vec::new();
         for op in group {
-            let found = self.target.op(op.name)?;
+            let found = op.own.map_or_else(|| self.target.op(op.name), Ok)?;
             let named = |name| op.args.iter().find(|(arg, _)| *arg == name).map(|(_, value)| value.clone());
             let values =
                 found.params().iter().map(|param| named(param.name).unwrap_or(Arg::Absent)).collect();
@@ -265,14 +273,34 @@ impl Rank<'_> {
             });
         }
         let first = calls.first().ok_or("a group has members")?.op;
+        // An op of the suite's own uses those of the library under test; that library's own use none.
+        let used = |name: &&'static str| self.target.op(name);
+        let uses = first.needs().uses.iter().map(used).collect::<Result<Vec<_>, _>>()?;
+        let (mut session, mut others) = (self.state.as_deref_mut(), Sessions::new());
+        if first.library() != self.target.library {
+            others.extend(session.take().map(|state| (self.target.library, state)));
+        }
+        let mut services = PlanServices {
+            rank: self.rank,
+            world: &self.world,
+            device: &*self.device,
+            batch: &calls,
+            uses: &uses,
+            sessions: others,
+            exchange: self.exchange,
+            aborted: &self.aborts,
+            handles: &self.handles,
+            deadline: self.deadline,
+        };
         let mut cx = Prepare {
             rank: self.rank,
             world: &self.world,
             device: &*self.device,
-            session: self.state.as_deref_mut(),
+            session,
             exchange: self.exchange,
             aborted: &self.aborts,
             deadline: self.deadline,
+            services: &mut services,
         };
         // SAFETY: ranges come from buffers, which cases keep until the work is done or its rank has left it.
         unsafe { first.prepare(&calls, &mut cx) }
@@ -320,7 +348,12 @@ impl Buffer {
 impl Op {
     /// An op of that name on the world.
     pub fn new(name: &'static str) -> Op {
-        Op { name, comm: CommId::WORLD, args: Vec::new(), parts: None }
+        Op { name, own: None, comm: CommId::WORLD, args: Vec::new(), parts: None }
+    }
+
+    /// An op that no library under test serves, on the world. What it uses is served by the library under test.
+    pub fn of(op: &'static dyn LibraryOp) -> Op {
+        Op { own: Some(op), ..Op::new(op.name()) }
     }
 
     /// On another communicator.
@@ -364,12 +397,15 @@ impl Op {
 struct AbortAll {
     aborted: AtomicBool,
     sessions: Vec<Arc<dyn Abort>>,
+    /// What ops of all ranks have called.
+    handles: Arc<Handles>,
 }
 
 impl Abort for AbortAll {
     fn abort(&self) {
         self.aborted.store(true, Ordering::SeqCst);
         self.sessions.iter().for_each(|session| session.abort());
+        self.handles.abort();
     }
 
     fn is_aborted(&self) -> bool {

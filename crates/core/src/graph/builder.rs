@@ -18,7 +18,6 @@ use crate::graph::{
 use crate::grid::{Grid, GridError, MAX_BLOCK_THREADS};
 use crate::library_op::LibraryOp;
 use crate::registry::{OpLookup, Registry};
-use crate::task::{Description, Meeting};
 use crate::world::{CommId, World};
 
 /// Collects the tasks of one rank. What is wrong is kept and reported together by [`GraphBuilder::build`].
@@ -148,7 +147,7 @@ impl GraphBuilder<'_> {
         let known = |arg: &Arg| !matches!(arg, Arg::Rank(rank) if *rank >= part.size());
         task.op.device() == &*self.graph.device
             && task.args.iter().all(known)
-            && (group || !to_itself(&task.description, part.rank))
+            && (group || !check::to_itself(&task.description, part.rank))
             && task.op.describe(&task.args(Some(part))).is_ok_and(|here| here == task.description)
     }
 
@@ -275,20 +274,15 @@ impl GraphBuilder<'_> {
                 problems.push(cx.error(codes::ARGUMENT, "comm", text));
                 return None;
             }
-            let args = arguments::in_order(&cx, op.params(), &spec.args, &mut problems)?;
-            let view =
-                Args { params: op.params(), values: &args, comm_rank: cx.comm_rank, comm_size: cx.comm_size };
-            let description = check::description(&cx, op.describe(&view), &mut problems)?;
-            check::needs(&cx, op, &view, &mut problems);
-            if !in_group && to_itself(&description, cx.comm_rank) {
-                let text = format!(
-                    "{} names its own rank as the peer, {} of `{}`, outside a group",
-                    cx.what, cx.comm_rank, cx.comm_name
-                );
-                let help = "put this send and its receive into one group, or use `send_recv`";
-                problems.push(cx.error(codes::SELF_SEND, "peer", text).with_help(help));
-            }
-            Some(OpTask { op, origin: origin.clone(), comm: spec.comm, args, description })
+            let (args, description) = check::op(&cx, op, &spec.args, in_group, &mut problems)?;
+            let uses = match self.registry.used_by(op) {
+                Ok(uses) => uses,
+                Err(error) => {
+                    problems.push(cx.error(codes::LIBRARY, "op", error.to_string()));
+                    return None;
+                }
+            };
+            Some(OpTask { op, uses, origin: origin.clone(), comm: spec.comm, args, description })
         });
         self.problems.append(&mut problems);
         task
@@ -323,11 +317,6 @@ impl GraphBuilder<'_> {
         self.problems.append(&mut problems);
         ops
     }
-}
-
-/// Whether an op is a lone send or receive whose peer is the rank itself.
-fn to_itself(description: &Description, rank: u32) -> bool {
-    matches!(description.meetings.as_slice(), [Meeting::Send(m) | Meeting::Recv(m)] if m.peer == rank)
 }
 
 /// What to write instead of a grid that cannot be launched.

@@ -1,12 +1,13 @@
 //! Checks of one task: its description, its grid, its needs, and overlaps.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::args::{Arg, Args};
 use crate::buffer::{BufferDecl, BufferId, Download, Upload};
 use crate::codes;
 use crate::diagnostic::{Code, Diagnostic, Label};
-use crate::graph::{Node, Origin};
+use crate::graph::{ArgValue, Node, Origin, arguments};
 use crate::kernel::{Cover, KernelDef};
 use crate::library_op::LibraryOp;
 use crate::param::ParamKind;
@@ -173,6 +174,34 @@ pub(super) fn coverage(
         let help = "give the grid a thread, as `max(rows, 1)`, or leave the task out with `when`";
         problems.push(cx.error(codes::UNCOVERED, "grid", text).with_help(help));
     }
+}
+
+/// An op with the arguments given, in a group or alone: the arguments in the order of its parameters, and what it does with them.
+pub(super) fn op(
+    cx: &Context<'_>,
+    op: &'static dyn LibraryOp,
+    given: &[(Cow<'static, str>, ArgValue)],
+    in_group: bool,
+    problems: &mut Vec<Diagnostic>,
+) -> Option<(Vec<Arg>, Description)> {
+    let args = arguments::in_order(cx, op.params(), given, problems)?;
+    let view = Args { params: op.params(), values: &args, comm_rank: cx.comm_rank, comm_size: cx.comm_size };
+    let description = description(cx, op.describe(&view), problems)?;
+    needs(cx, op, &view, problems);
+    if !in_group && to_itself(&description, cx.comm_rank) {
+        let text = format!(
+            "{} names its own rank as the peer, {} of `{}`, outside a group",
+            cx.what, cx.comm_rank, cx.comm_name
+        );
+        let help = "put this send and its receive into one group, or use `send_recv`";
+        problems.push(cx.error(codes::SELF_SEND, "peer", text).with_help(help));
+    }
+    Some((args, description))
+}
+
+/// Whether an op is a lone send or receive whose peer is the rank itself.
+pub(super) fn to_itself(description: &Description, rank: u32) -> bool {
+    matches!(description.meetings.as_slice(), [Meeting::Send(m) | Meeting::Recv(m)] if m.peer == rank)
 }
 
 /// What the serving library asks of the arguments.

@@ -10,6 +10,7 @@ mod agreed;
 mod arguments;
 mod builder;
 mod check;
+pub(crate) mod inner;
 pub(crate) mod partial;
 pub(crate) mod renaming;
 mod spec;
@@ -117,6 +118,8 @@ pub struct KernelTask {
 pub struct OpTask {
     /// The op, as the library that serves it here.
     pub op: &'static dyn LibraryOp,
+    /// What it uses inside itself: see [`Needs::uses`](crate::Needs::uses).
+    pub uses: Vec<&'static dyn LibraryOp>,
     /// Where it comes from; the task's own unless it is a member of a group.
     pub origin: Arc<Origin>,
     /// The communicator.

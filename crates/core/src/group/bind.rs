@@ -63,10 +63,12 @@ fn used_libraries(graphs: &[TaskGraph]) -> BTreeMap<&'static str, Vec<CommId>> {
                 {
                     continue;
                 }
-                for op in node.ops() {
-                    let comms = used.entry(op.op.library()).or_default();
-                    if !comms.contains(&op.comm) {
-                        comms.push(op.comm);
+                for task in node.ops() {
+                    for op in std::iter::once(&task.op).chain(&task.uses) {
+                        let comms = used.entry(op.library()).or_default();
+                        if !comms.contains(&task.comm) {
+                            comms.push(task.comm);
+                        }
                     }
                 }
             }
@@ -106,7 +108,9 @@ pub(super) fn bind(
         let (sessions, shared) = (std::mem::take(&mut sessions[place]), shared.clone());
         let parts = std::mem::take(&mut parts[place]);
         Box::new(move |plan: &mut Option<ExecutionPlan>| -> Result<(), BindError> {
-            let mut cx = PrepareOn { exchange: &shared.exchange, aborted: &shared.aborted, deadline };
+            let handles = &shared.ranks[place].handles;
+            let mut cx =
+                PrepareOn { exchange: &shared.exchange, aborted: &shared.aborted, handles, deadline };
             match plan {
                 Some(plan) => plan.prepare(sessions, &parts, &mut cx).inspect_err(|_| shared.abort()),
                 None => Ok(()),

@@ -13,6 +13,7 @@
 mod abort;
 mod bind;
 pub(crate) mod exchange;
+pub(crate) mod handles;
 mod options;
 mod rank;
 mod run;

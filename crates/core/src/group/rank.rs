@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::device::{Position, Progress};
+use crate::group::handles::Handles;
 use crate::group::shared::Call;
 use crate::plan::TaskError;
 use crate::wait::Gate;
@@ -38,6 +39,8 @@ pub(super) struct RankState {
     /// How its run failed, if it did.
     pub(super) failure: Mutex<Option<TaskError>>,
     pub(super) call: Mutex<Option<Call>>,
+    /// What its ops have called on an abort, until its plan is dropped.
+    pub(super) handles: Handles,
 }
 
 /// When a rank had done so many steps.

@@ -187,12 +187,15 @@ impl Shared {
         for abort in self.aborts.get().into_iter().flatten() {
             abort.abort();
         }
+        self.ranks.iter().for_each(|rank| rank.handles.abort());
     }
 
     /// What libraries have found wrong themselves, each thing once, since one may speak for several ranks.
     pub(super) fn faults(&self) -> Vec<String> {
         let mut faults: Vec<String> = Vec::new();
-        for fault in self.aborts.get().into_iter().flatten().flat_map(|abort| abort.faults()) {
+        let of_libraries = self.aborts.get().into_iter().flatten().flat_map(|abort| abort.faults());
+        let of_ops = self.ranks.iter().flat_map(|rank| rank.handles.faults());
+        for fault in of_libraries.chain(of_ops) {
             if !faults.contains(&fault) {
                 faults.push(fault);
             }
@@ -218,11 +221,11 @@ struct AbortFlag(AtomicBool);
 
 impl Abort for AbortFlag {
     fn abort(&self) {
-        self.0.store(true, Ordering::Release);
+        self.0.store(true, Ordering::SeqCst);
     }
 
     fn is_aborted(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.0.load(Ordering::SeqCst)
     }
 }
 

@@ -60,6 +60,7 @@ pub(super) fn run(shared: &Arc<Shared>, place: usize) {
         // Another thread may still reach this rank's memory.
         std::mem::forget(plan);
     } else {
+        let _ = catch_unwind(AssertUnwindSafe(|| shared.ranks[place].handles.clear()));
         let _ = catch_unwind(AssertUnwindSafe(|| drop(plan)));
     }
     shared.arrive(place, seen);

@@ -7,8 +7,10 @@ use crate::buffer::BufferRange;
 use crate::device::{DeviceError, DevicePtr, Stream, Work};
 use crate::graph::renaming::Renaming;
 use crate::graph::{Body, Node, OpTask, Phase, TaskGraph};
-use crate::library_op::{OpCall, OpError, Prepare};
+use crate::group::handles::Handles;
+use crate::library_op::{LibraryOp, OpCall, OpError, Prepare};
 use crate::ops::Parts;
+use crate::plan::services::{PlanServices, Sessions};
 use crate::plan::{ExecutionPlan, SessionState};
 use crate::verify::RankParts;
 
@@ -22,6 +24,7 @@ pub(crate) struct BindError {
 pub(crate) struct PrepareOn<'a> {
     pub(crate) exchange: &'a dyn crate::library_op::Exchange,
     pub(crate) aborted: &'a Arc<dyn crate::library_op::Abort>,
+    pub(crate) handles: &'a Handles,
     pub(crate) deadline: std::time::Instant,
 }
 
@@ -80,9 +83,33 @@ impl ExecutionPlan {
                         ..call(&self.graph, op, args)
                     })
                     .collect();
+                let mut uses: Vec<&'static dyn LibraryOp> = Vec::new();
+                for op in ops.iter().flat_map(|task| &task.uses) {
+                    if !uses.iter().any(|other| other.name() == op.name()) {
+                        uses.push(*op);
+                    }
+                }
                 let library = first.op.library();
-                let session =
-                    self.sessions.iter_mut().find(|(name, _)| *name == library).map(|(_, s)| &mut **s);
+                let (mut session, mut others) = (None, Sessions::new());
+                for (name, state) in &mut self.sessions {
+                    if *name == library {
+                        session = Some(&mut **state);
+                    } else {
+                        others.push((*name, &mut **state));
+                    }
+                }
+                let mut services = PlanServices {
+                    rank: self.graph.rank(),
+                    world: self.graph.world(),
+                    device: &*self.device,
+                    batch: &batch,
+                    uses: &uses,
+                    sessions: others,
+                    exchange: cx.exchange,
+                    aborted: cx.aborted,
+                    handles: cx.handles,
+                    deadline: cx.deadline,
+                };
                 let mut cx = Prepare {
                     rank: self.graph.rank(),
                     world: self.graph.world(),
@@ -91,6 +118,7 @@ impl ExecutionPlan {
                     exchange: cx.exchange,
                     aborted: cx.aborted,
                     deadline: cx.deadline,
+                    services: &mut services,
                 };
                 // SAFETY: as for kernels above.
                 unsafe { first.op.prepare(&batch, &mut cx) }

@@ -146,7 +146,7 @@ fn report(
         calls.filter(|(_, call)| difference == Difference::Op || call.signature.op == op)
     };
     // Where the label stands: at the argument that differs.
-    let mut params: &[&str] = &[];
+    let mut params: Vec<&str> = Vec::new();
     let (code, text, help): (Code, String, String) = match difference {
         Difference::Op => (
             codes::ORDER,
@@ -196,7 +196,7 @@ fn report(
             (codes::BOUNDARIES, grouped_differently(op, at, comm, &values), SAME_GROUPS.to_string())
         }
     };
-    let place = |call: &Call<'_>| label(units, call.unit, call.op, params, call.signature);
+    let place = |call: &Call<'_>| label(units, call.unit, call.op, &params, call.signature);
     Some(Diagnostic::error(code, text, place(b)).with_related(place(a)).with_help(help))
 }
 
@@ -214,24 +214,26 @@ fn first_entry(a: &Call<'_>, b: &Call<'_>, index: usize) -> Option<usize> {
 }
 
 /// The arguments that a value of a signature comes from, and how to make it equal on all ranks.
-fn mend(field: &str, comm: &str) -> (&'static [&'static str], String) {
+fn mend<'f>(field: &'f str, comm: &str) -> (Vec<&'f str>, String) {
     match field {
         "count" => (
-            &["buffer", "send", "recv"],
+            vec!["buffer", "send", "recv"],
             format!(
                 "give every rank of `{comm}` the same number of elements; unequal parts go by `all_gather`, `reduce_scatter`, `gather` or `scatter`, or by `all_to_all` with `counts`"
             ),
         ),
         "counts" => (
-            &["counts"],
+            vec!["counts"],
             format!(
                 "let every rank of `{comm}` give the same `counts`: each exchanges what its own row and column say"
             ),
         ),
-        "dtype" => (&["buffer", "send", "recv"], "declare these buffers with one dtype".to_string()),
-        "reduce" => (&["reduce"], "let every rank name the same reduction".to_string()),
-        "root" => (&["root"], format!("let every rank of `{comm}` name the same root, such as `root = 0`")),
-        other => (&[], format!("let {other} be the same on every rank of `{comm}`")),
+        "dtype" => (vec!["buffer", "send", "recv"], "declare these buffers with one dtype".to_string()),
+        "reduce" => (vec!["reduce"], "let every rank name the same reduction".to_string()),
+        "root" => {
+            (vec!["root"], format!("let every rank of `{comm}` name the same root, such as `root = 0`"))
+        }
+        other => (vec![other], format!("let {other} be the same on every rank of `{comm}`")),
     }
 }
 

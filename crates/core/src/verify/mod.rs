@@ -20,6 +20,7 @@ mod hash;
 mod matching;
 mod order;
 mod parts;
+mod processes;
 mod report;
 mod swaps;
 
@@ -84,6 +85,14 @@ impl Verified {
     /// before it binds anything; who wants to know sooner asks here, and needs no device.
     pub fn check_capture(&self) -> Result<(), Problems> {
         let problems = capture::check(&self.graphs);
+        if problems.is_empty() { Ok(()) } else { Err(Problems(fold(problems))) }
+    }
+
+    /// Proves that the job can be run by so many processes, or reports every op that takes one alone: one with
+    /// [`Needs::single_process`](crate::Needs::single_process), or that uses one, on a communicator of several ranks. Whoever runs a job
+    /// in several processes asks here, before any device.
+    pub fn check_processes(&self, processes: u32) -> Result<(), Problems> {
+        let problems = if processes > 1 { processes::check(&self.graphs) } else { Vec::new() };
         if problems.is_empty() { Ok(()) } else { Err(Problems(fold(problems))) }
     }
 

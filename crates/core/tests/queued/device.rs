@@ -104,6 +104,9 @@ impl Device for Gpu {
     fn stream(&self) -> Result<Box<dyn Stream>, DeviceError> {
         Ok(Box::new(Queue::new(Tape::start(self.script.clone(), self.watched.clone()))))
     }
+    fn reach(&self, _: &str) -> Result<(), DeviceError> {
+        Err(DeviceError::Unsupported("no peers here".to_string()))
+    }
     unsafe fn kernel(
         &self,
         _: &'static KernelDef,

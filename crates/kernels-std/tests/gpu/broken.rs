@@ -60,8 +60,11 @@ static FAULTS: &[Broken] = &[
     },
 ];
 
-fn right(kernel: &KernelDef, call: &HostCall<'_>) -> Result<(), String> {
-    kernel.host.ok_or("no host form")?.run(call)
+fn right(kernel: &'static KernelDef, call: &HostCall<'_>) -> Result<(), String> {
+    let (form, args) = (kernel.host.ok_or("no host form")?, call.args().values.to_vec());
+    // SAFETY: the ranges are the call's, which outlives the launch, and this thread's alone.
+    let launch = unsafe { form.ready(kernel, args, *call.grid()) };
+    launch.map_err(|error| error.to_string())?.launch()
 }
 
 /// Adds 1 to a byte of a buffer argument, so many bytes after its begin.

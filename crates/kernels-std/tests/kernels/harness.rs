@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use squall_core::device::DevicePtr;
 use squall_core::{
-    Arg, Args, BoundRange, BufferId, BufferRange, DType, Element, Grid, HostCall, KernelDef, ParamKind,
-    Presence, Scalar, Shape, Task, Type,
+    Arg, Args, BoundRange, BufferId, BufferRange, DType, Element, Grid, KernelDef, ParamKind, Presence,
+    Scalar, Shape, Task, Type,
 };
 
 use crate::allocations;
@@ -208,9 +208,10 @@ impl<'a> Launch<'a> {
         let values = self.values(Buf::bound);
         // SAFETY: every range is the inside of a `Buf`, which is aligned to 8 bytes, initialised, shared
         // through cells on this thread alone, and borrowed by `self`.
-        let call = unsafe { HostCall::new(self.kernel, &values, grid) };
+        let launch = unsafe { self.kernel.host.expect("a host form").ready(self.kernel, values, grid) };
+        let mut launch = launch.unwrap();
         let before = allocations::count();
-        let result = self.kernel.host.expect("a host form").run(&call);
+        let result = launch.launch();
         let allocated = allocations::count() - before;
         assert!(result.is_err() || allocated == 0, "{} allocated {allocated} times", self.kernel.name);
         result
