@@ -110,7 +110,8 @@ impl ColumnMajor {
         let int = |length: u64| c_int::try_from(length).ok();
         let [m, n, k] = [int(m)?, int(n)?, int(k)?];
         // At least 1, also where there is nothing.
-        let row = |plain: c_int, transposed: c_int, is: bool| if is { transposed.max(1) } else { plain.max(1) };
+        let row =
+            |plain: c_int, transposed: c_int, is: bool| if is { transposed.max(1) } else { plain.max(1) };
         Some(ColumnMajor {
             lengths: [n, m, k],
             transposed: [transpose_b.into(), transpose_a.into()],
@@ -141,7 +142,10 @@ mod tests {
     #[test]
     fn rows_become_columns_in_all_four_forms() {
         let (m, n, k) = (2usize, 4usize, 3usize);
-        let (a, b) = (|i: usize, l: usize| (1 + i * 5 + l * 7) as f64, |l: usize, j: usize| (2 + l * 3 + j * 11) as f64);
+        let (a, b) = (
+            |i: usize, l: usize| (1 + i * 5 + l * 7) as f64,
+            |l: usize, j: usize| (2 + l * 3 + j * 11) as f64,
+        );
         let rows = |rows: usize, columns: usize, of: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
             (0..rows * columns).map(|i| of(i / columns, i % columns)).collect()
         };
@@ -149,8 +153,15 @@ mod tests {
             let a_rows = if transpose_a { rows(k, m, &|l, i| a(i, l)) } else { rows(m, k, &a) };
             let b_rows = if transpose_b { rows(n, k, &|j, l| b(l, j)) } else { rows(k, n, &b) };
             let lengths = [m, n, k].map(|length| length as u64);
-            let product =
-                Product { m: lengths[0], n: lengths[1], k: lengths[2], alpha: 1.0, beta: 0.0, transpose_a, transpose_b };
+            let product = Product {
+                m: lengths[0],
+                n: lengths[1],
+                k: lengths[2],
+                alpha: 1.0,
+                beta: 0.0,
+                transpose_a,
+                transpose_b,
+            };
             let mut c = vec![0.0; m * n];
             gemm(&ColumnMajor::of(&product).unwrap(), &b_rows, &a_rows, &mut c);
             let expected = rows(m, n, &|i, j| (0..k).map(|l| a(i, l) * b(l, j)).sum());
@@ -160,9 +171,28 @@ mod tests {
 
     #[test]
     fn lengths_beyond_an_int_are_seen() {
-        let product = |m| Product { m, n: 0, k: 1, alpha: 1.0, beta: 0.0, transpose_a: false, transpose_b: false };
+        let product =
+            |m| Product { m, n: 0, k: 1, alpha: 1.0, beta: 0.0, transpose_a: false, transpose_b: false };
         assert_eq!(ColumnMajor::of(&product(1 << 31)), None);
         assert_eq!(ColumnMajor::of(&product(1)).unwrap().leading, [1, 1, 1]);
+    }
+
+    /// In a process of its own, since the variable is read once.
+    #[test]
+    fn a_missing_library_is_told_with_every_place() {
+        const NOWHERE: &str = "/nowhere/libcublas.so";
+        if std::env::var_os(WANTED.variable).is_none_or(|file| file != NOWHERE) {
+            let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+            alone.args(["--exact", "cublas::tests::a_missing_library_is_told_with_every_place"]);
+            let output = alone.env(WANTED.variable, NOWHERE).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+            return;
+        }
+        let Err(DeviceError::Unsupported(text)) = Functions::get() else { panic!("there is one") };
+        assert!(
+            text.contains("cuBLAS cannot be opened as SQUALL_CUBLAS says") && text.contains(NOWHERE),
+            "{text}"
+        );
     }
 
     #[test]

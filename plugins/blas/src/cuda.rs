@@ -26,15 +26,25 @@ pub(crate) unsafe fn prepare(
         args.buffer(param).ok_or_else(|| DeviceError::Failed(format!("the argument `{param}` is missing")))
     };
     let (a, b, c) = (range("a")?, range("b")?, range("c")?);
-    let call = ColumnMajor::of(product)
-        .ok_or_else(|| DeviceError::Unsupported(format!("cuBLAS takes lengths below 2^31, not {product:?}")))?;
+    let call = ColumnMajor::of(product).ok_or_else(|| {
+        DeviceError::Unsupported(format!("cuBLAS takes lengths below 2^31, not {product:?}"))
+    })?;
     let types = cublas::types(c.dtype)
         .ok_or_else(|| DeviceError::Unsupported(format!("cuBLAS has no product of {}", c.dtype)))?;
     let handle = Handle::new(functions, cx.device)?;
     let workspace = cx.device.alloc(WORKSPACE)?;
     let scales = [product.alpha, product.beta];
     let pointers = [b, a, c].map(|range| range.ptr.0);
-    Ok(Box::new(Gemm { functions, call, types, pointers, scales, single: scales.map(|x| x as f32), handle, workspace }))
+    Ok(Box::new(Gemm {
+        functions,
+        call,
+        types,
+        pointers,
+        scales,
+        single: scales.map(|x| x as f32),
+        handle,
+        workspace,
+    }))
 }
 
 /// A product that is ready to be enqueued.
@@ -54,6 +64,9 @@ struct Gemm {
 
 impl Work for Gemm {
     fn enqueue(&mut self, stream: &mut dyn Stream) -> Result<(), DeviceError> {
+        if self.call.lengths[..2].contains(&0) {
+            return Ok(());
+        }
         let raw = stream.raw();
         if raw.api != "cuda" {
             return Err(DeviceError::Unsupported(format!("cuBLAS has no use for a stream of `{}`", raw.api)));
@@ -75,8 +88,8 @@ impl Work for Gemm {
             let (place, bytes) = (self.workspace.ptr().0 as Opaque, self.workspace.bytes() as usize);
             cublas::check("cublasSetWorkspace", (functions.set_workspace)(handle, place, bytes))?;
             let status = (functions.gemm)(
-                handle, first, second, m, n, k, alpha, b, elements, lda, a, elements, ldb, beta, c, elements, ldc, sums,
-                ALGORITHM,
+                handle, first, second, m, n, k, alpha, b, elements, lda, a, elements, ldb, beta, c, elements,
+                ldc, sums, ALGORITHM,
             );
             cublas::check("cublasGemmEx", status)
         }
@@ -102,7 +115,8 @@ struct Handle {
 
 impl Handle {
     fn new(functions: &Functions, device: &dyn Device) -> Result<Handle, DeviceError> {
-        let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).get_mut(device.id()).and_then(Vec::pop);
+        let free =
+            FREE.lock().unwrap_or_else(PoisonError::into_inner).get_mut(device.id()).and_then(Vec::pop);
         let raw = match free {
             Some(raw) => raw,
             None => {

@@ -3,20 +3,15 @@
 use std::cell::Cell;
 
 use squall_core::{
-    Args, BoundRange, Cover, DType, DeviceError, Element, Grid, HostCall, KernelDef, OpError, Prepare, Scalar,
-    Work,
+    Args, BoundRange, Cover, DType, DeviceError, Element, Grid, HostCall, KernelDef, OpError, Prepare,
+    Scalar, Work,
 };
 
 use crate::{PARAMS, Product};
 
 /// The op's arguments as a kernel's: what a host device runs in stream order.
-static GEMM: KernelDef = KernelDef {
-    name: "gemm",
-    params: PARAMS,
-    covers: &[Cover::Any],
-    host: Some(&gemm),
-    ..KernelDef::EMPTY
-};
+static GEMM: KernelDef =
+    KernelDef { name: "gemm", params: PARAMS, covers: &[Cover::Any], host: Some(&gemm), ..KernelDef::EMPTY };
 
 /// # Safety
 /// The ranges must be memory of `cx.device` that outlives the work.

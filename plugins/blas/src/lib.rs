@@ -13,7 +13,7 @@ mod host;
 
 use squall_core::{
     Access, Arg, ArgError, Args, BoundRange, BufferRange, DType, Description, LibraryOp, Mode, Needs, OpCall,
-    OpError, ParamDef, Prepare, Task, Type, Work, count, register_op,
+    OpError, ParamDef, Prepare, Task, Type, Work, register_op,
 };
 
 const FLOATS: Type = Type::In(DType::FLOATS);
@@ -146,13 +146,15 @@ impl Product {
         let matrix = |param, transposed| match args.buffer(param).map(&shape) {
             Some(&[rows, columns]) => Ok(if transposed { (columns, rows) } else { (rows, columns) }),
             Some(other) => {
-                Err(ArgError::new(param, format!("has {}, but a matrix has two", count(other.len() as u64, "axis"))))
+                Err(ArgError::new(param, format!("has the shape {other:?}, but a matrix has two axes")))
             }
             None => Err(ArgError::new(param, "is missing")),
         };
         let ((m, k), (terms, n)) = (matrix("a", transpose_a)?, matrix("b", transpose_b)?);
         if terms != k {
-            let of = |param: &str, axis, transposed| format!("axis {} of `{param}`", axis ^ usize::from(transposed));
+            let of = |param: &str, axis, transposed| {
+                format!("axis {} of `{param}`", axis ^ usize::from(transposed))
+            };
             let message = format!(
                 "has {terms} on {}, but {} is {k}; they must be equal",
                 of("b", 0, transpose_b),

@@ -11,7 +11,8 @@ const F32: Type = Type::Is(DType::F32);
 const DATA: ParamDef = ParamDef::read("data", F32, "[n]");
 const TAKEN: ParamDef = ParamDef::read_write("data", F32, "[n]");
 const ENTRIES: Type = Type::Is(DType::U64);
-const STATE: ParamDef = ParamDef::read_write("state", Type::Is(DType::U32), "what the passes leave for one another");
+const STATE: ParamDef =
+    ParamDef::read_write("state", Type::Is(DType::U32), "what the passes leave for one another");
 
 /// The most elements: what an index has room for.
 pub(crate) const MOST: u64 = u32::MAX as u64;
@@ -33,7 +34,13 @@ const EVERYWHERE: KernelDef = KernelDef { covers: &[Cover::Any], ..KernelDef::EM
 
 macro_rules! cuda {
     ($file:literal, $entry:literal) => {
-        Some(CudaSource::new(concat!(include_str!("cuda/select.cuh"), include_str!(concat!("cuda/", $file))), $entry).looping())
+        Some(
+            CudaSource::new(
+                concat!(include_str!("cuda/select.cuh"), include_str!(concat!("cuda/", $file))),
+                $entry,
+            )
+            .looping(),
+        )
     };
 }
 
@@ -170,4 +177,45 @@ fn scatter(call: &HostCall<'_>) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_core::DType;
+    use squall_cuda_backend::compile::{Arch, compile};
+    use squall_cuda_backend::kernel::Specialised;
+
+    use super::*;
+
+    /// NVRTC needs no GPU.
+    #[test]
+    fn every_cuda_form_compiles() {
+        for kernel in [&NARROW, &LOCATE, &TAKE, &ACCUMULATE, &CLEAR, &SCATTER] {
+            let dtypes: Vec<DType> = (kernel.params.iter())
+                .map(|param| match param.kind {
+                    squall_core::ParamKind::Buffer(_, Type::Is(dtype)) => dtype,
+                    _ => DType::U8, // which nobody looks at
+                })
+                .collect();
+            let source = Specialised::with_dtypes(kernel, &dtypes, BLOCK as u32).unwrap();
+            for arch in [Arch(7, 5), Arch(9, 0)] {
+                compile(&source, arch).unwrap_or_else(|error| panic!("{}, {arch}: {error}", kernel.name));
+            }
+        }
+    }
+
+    #[test]
+    fn magnitudes_are_ordered_by_their_bits() {
+        let rising = [0.0, 1e-45, -1.0, 2.0, f32::MIN, -f32::INFINITY, f32::NAN].map(magnitude);
+        assert!(rising.is_sorted_by(|a, b| a < b), "{rising:?}");
+        assert_eq!((magnitude(-0.0), magnitude(f32::from_bits(0xffff_ffff))), (0, magnitude(f32::NAN)));
+    }
+
+    #[test]
+    fn the_passes_fix_every_bit_of_a_magnitude_once() {
+        let fixed =
+            PASSES.iter().rev().try_fold(0, |at, &(shift, width)| (shift == at).then_some(at + width));
+        assert_eq!(fixed, Some(31));
+        assert!(PASSES.iter().all(|&(_, width)| 1 << width <= BINS));
+    }
 }
