@@ -1,8 +1,8 @@
 //! The plugin's side: what [`export!`](crate::export) calls.
 //!
-//! What a crate registers becomes tables ([`tables`]); their functions find the op or the kernel again, read their arguments, and call
-//! it inside [`panic::guarded`]. What the op is given in turn are core's traits on top of the host's tables: [`cx`] while it is made
-//! ready, [`stream`] when it is enqueued.
+//! What a crate registers becomes tables (`tables`); their functions find the op or the kernel again, read their arguments, and call
+//! it inside `panic::guarded`. What the op is given in turn are core's traits on top of the host's tables: `cx` while it is made
+//! ready, `stream` when it is enqueued.
 
 mod cx;
 mod describe;
@@ -30,7 +30,7 @@ pub struct Export {
     table: OnceLock<Option<tables::Table<abi::Plugin>>>,
 }
 
-/// Why the table could not be made, for [`refuse`].
+/// Why the table could not be made, for `refuse`.
 static REFUSED: Mutex<String> = Mutex::new(String::new());
 
 impl Export {

@@ -29,7 +29,8 @@ unsafe impl<T> Sync for Table<T> {}
 /// cannot be exported.
 pub(super) fn plugin(name: &str, version: &str) -> Result<abi::Plugin, Malformed> {
     let origin = format!("{name} {version}");
-    let (mut ops, mut kernels) = (BTreeMap::new(), BTreeMap::new());
+    // Two of one name are both exported, for the host to refuse with words of its own.
+    let (mut ops, mut kernels) = (Vec::new(), Vec::new());
     let refuse = |what: String| {
         let why = "a plugin exports ops and kernels; link the crate instead";
         Err(Malformed::new(format!("it registers {what}: {why}")))
@@ -38,17 +39,18 @@ pub(super) fn plugin(name: &str, version: &str) -> Result<abi::Plugin, Malformed
         match registration.item {
             Item::Op(op) => {
                 let what = |error| Malformed::new(format!("the op `{}`: {error}", op.name()));
-                ops.insert((op.name(), op.library(), op.device()), leak(self::op(op).map_err(what)?));
+                ops.push(((op.name(), op.library(), op.device()), leak(self::op(op).map_err(what)?)));
             }
-            Item::Kernel(def) => {
-                kernels.insert(def.name, &raw const kernel(def)?.0);
-            }
+            Item::Kernel(def) => kernels.push((def.name, &raw const kernel(def)?.0)),
             Item::Backend(backend) => return refuse(format!("the backend `{}`", backend.kind())),
             Item::Library(library) => return refuse(format!("the library `{}`", library.name())),
         }
     }
-    let ops = Vec::from_iter(ops.into_values()).leak();
-    let kernels = Vec::from_iter(kernels.into_values()).leak();
+    // The linker's order is arbitrary.
+    ops.sort_unstable_by_key(|&(name, _)| name);
+    kernels.sort_unstable_by_key(|&(name, _)| name);
+    let ops = Vec::from_iter(ops.into_iter().map(|(_, op)| op)).leak();
+    let kernels = Vec::from_iter(kernels.into_iter().map(|(_, kernel)| kernel)).leak();
     Ok(abi::Plugin {
         ops: ops.as_ptr(),
         kernels: kernels.as_ptr(),

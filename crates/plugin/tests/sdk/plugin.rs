@@ -1,14 +1,16 @@
 //! A plugin: a kernel, an op that does all that an op can, and one of squall's own names.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use squall_plugin::core::ops::CONTRACTS;
 use squall_plugin::core::task::{Matched, Meeting, Message, Share, Signature};
 use squall_plugin::core::{
-    Abort, Access, Arg, ArgError, Args, BoundRange, CommId, Cover, CudaSource, DType, Description,
-    DeviceError, Grid, HostCall, KernelDef, LibraryOp, Mode, Needs, OpCall, OpError, ParamDef, Parts,
-    Prepare, ReduceOp, Stream, Task, Type, Work, register_kernel, register_op,
+    Abort, Access, Arg, ArgError, Args, BoundRange, Capture, CommId, Cover, CudaSource, DType, Description,
+    DeviceError, DevicePtr, Grid, HostCall, KernelDef, LibraryOp, Memory, Mode, Needs, OpCall, OpError,
+    ParamDef, Parts, Prepare, Progress, RawHandle, ReduceOp, Stream, Task, Type, Work, register_kernel,
+    register_op,
 };
 
 pub(crate) static DOUBLE: KernelDef = KernelDef {
@@ -39,8 +41,10 @@ register_kernel!(&DOUBLE);
 register_op!(&MIX, &OWN);
 
 /// What [`Mix`] is told to do; the words of its parameter `mode`.
-pub(crate) const MODES: &[&str] =
-    &["fine", "argument", "outside", "unknown", "panic", "full", "thread", "wide", "aborts", "used", "peers"];
+pub(crate) const MODES: &[&str] = &[
+    "fine", "argument", "outside", "unknown", "panic", "full", "thread", "wide", "aborts", "used", "peers",
+    "keeps",
+];
 
 pub(crate) struct Mix;
 
@@ -170,6 +174,10 @@ impl LibraryOp for Mix {
         let args = vec![Arg::Buffer(data.clone()), Arg::Flag(false)];
         // SAFETY: the batch's caller vouches for the range.
         let kernel = unsafe { cx.device.kernel(&DOUBLE, args, grid) }?;
+        if mode(&batch[last].args) == "keeps" {
+            *KEPT.lock().unwrap() = Some((staging, kernel));
+            return Ok(Box::new(Vec::<Box<dyn Work>>::new()));
+        }
         let args = [("buffer", Arg::Buffer(data.clone())), ("reduce", Arg::Word(0))];
         // SAFETY: as above.
         let inner = unsafe { cx.op("all_reduce", call.comm, &args) }?;
@@ -202,6 +210,11 @@ impl LibraryOp for Mix {
         }))
     }
 }
+
+/// Memory and a work that [`Mix`] keeps elsewhere than in its own work.
+pub(crate) static KEPT: Mutex<Option<Kept>> = Mutex::new(None);
+
+type Kept = (Box<dyn Memory>, Box<dyn Work>);
 
 /// What [`Mix`] has found while it was made ready.
 pub(crate) struct Seen {
@@ -245,7 +258,7 @@ struct MixWork {
     task: String,
     kernel: Box<dyn Work>,
     inner: Box<dyn Work>,
-    scratch: squall_plugin::core::DevicePtr,
+    scratch: DevicePtr,
     data: BoundRange,
     steps: u32,
 }
@@ -266,6 +279,13 @@ impl Work for MixWork {
                 assert_eq!(refused, [true; 5]);
                 return stream.wait(None);
             }
+            "uses what was kept" => {
+                let mut kept = KEPT.lock().unwrap();
+                let (memory, work) = kept.as_mut().unwrap();
+                assert_eq!((memory.bytes(), memory.host()), (8, None));
+                return work.enqueue(stream);
+            }
+            "uses another stream" => return self.kernel.enqueue(&mut Elsewhere),
             "tells the stream" => return Err(DeviceError::Failed(format!("{:?}", stream.raw()))),
             _ => {}
         }
@@ -329,5 +349,32 @@ impl LibraryOp for Own {
     }
     unsafe fn prepare(&self, _: &[OpCall<'_>], _: &mut Prepare<'_>) -> Result<Box<dyn Work>, OpError> {
         Err(DeviceError::Unsupported("it is for listings".into()).into())
+    }
+}
+
+/// A stream that is not the host's.
+struct Elsewhere;
+
+impl Stream for Elsewhere {
+    fn raw(&self) -> RawHandle {
+        RawHandle { api: "none", handle: 0 }
+    }
+    unsafe fn copy(&mut self, _: DevicePtr, _: DevicePtr, _: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    fn mark(&mut self, _: u32) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    fn complete(&mut self, _: u32) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    fn progress(&self) -> Arc<dyn Progress> {
+        Arc::new(AtomicU64::new(0))
+    }
+    fn wait(&mut self, _: Option<Instant>) -> Result<(), DeviceError> {
+        Ok(())
+    }
+    fn capture(&mut self) -> Option<&mut dyn Capture> {
+        None
     }
 }

@@ -12,7 +12,7 @@ use squall_plugin::convert::{ArgList, grid, read_line};
 use squall_plugin::core::{Arg, BoundRange, DType, DevicePtr, Grid};
 
 use crate::host::{NO_WORK, Rank, kernel, op};
-use crate::plugin::{MODES, seen};
+use crate::plugin::{KEPT, MODES, seen};
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
@@ -174,6 +174,21 @@ fn what_plans_do_a_stream_of_a_plugin_does_not() {
     assert_eq!(text, "a plugin's work does not wait for its stream: plans do that");
     let (_, error) = Ready::new(&rank, &["fine"], "tells the stream").ok().unwrap().enqueue();
     assert_eq!(read_line(&error.text), "RawHandle { api: \"host\", handle: 77 }");
+}
+
+#[test]
+fn what_was_made_for_a_work_ends_with_it() {
+    let (first, second) = (Rank::new(), Rank::new());
+    let ready = Ready::new(&first, &["keeps"], "keeps").ok().unwrap();
+    let bytes = KEPT.lock().unwrap().as_mut().unwrap().0.host().map(|bytes| bytes.to_vec());
+    assert_eq!(bytes, Some(7u64.to_ne_bytes().to_vec()), "as long as it lives");
+    drop(ready);
+    let (status, error) = Ready::new(&second, &["fine"], "uses what was kept").ok().unwrap().enqueue();
+    assert_eq!(status, status::FAILED);
+    assert_eq!(read_line(&error.text), "it is used after the work that it was made for");
+    let (status, error) = Ready::new(&second, &["fine"], "uses another stream").ok().unwrap().enqueue();
+    assert_eq!(status, status::UNSUPPORTED);
+    assert_eq!(read_line(&error.text), "it is enqueued on a stream that squall has not lent");
 }
 
 #[test]

@@ -121,6 +121,26 @@ static ODD: KernelDef = KernelDef { name: "odd", summary: "zero \0 byte", ..Kern
 inventory::submit! { Registration { origin: "brings-a-backend 1.0.0", item: Item::Backend(&NoBackend) } }
 inventory::submit! { Registration { origin: "brings-a-zero 1.0.0", item: Item::Kernel(&ODD) } }
 
+static ONE: KernelDef = KernelDef { name: "one", summary: "a", ..KernelDef::EMPTY };
+static ANOTHER: KernelDef = KernelDef { name: "another", ..KernelDef::EMPTY };
+static AGAIN: KernelDef = KernelDef { name: "one", summary: "b", ..KernelDef::EMPTY };
+
+inventory::submit! { Registration { origin: "brings-three 1.0.0", item: Item::Kernel(&ONE) } }
+inventory::submit! { Registration { origin: "brings-three 1.0.0", item: Item::Kernel(&ANOTHER) } }
+inventory::submit! { Registration { origin: "brings-three 1.0.0", item: Item::Kernel(&AGAIN) } }
+
+#[test]
+fn things_are_exported_by_name_and_those_of_one_name_both() {
+    let export: &'static Export = Box::leak(Box::new(Export::new("brings-three", "1.0.0")));
+    // SAFETY: it is a host's table, and the plugin's stays for good.
+    let names = unsafe {
+        let table = &*export.entry(&HOST);
+        let kernels = std::slice::from_raw_parts(table.kernels, table.kernel_count as usize);
+        kernels.iter().map(|&kernel| said((*kernel).name)).collect::<Vec<_>>()
+    };
+    assert_eq!(names, ["another", "one", "one"]);
+}
+
 /// What `init` says of the plugin of that name, which has nothing else.
 fn refused(name: &'static str) -> String {
     let export: &'static Export = Box::leak(Box::new(Export::new(name, "1.0.0")));
