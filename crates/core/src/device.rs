@@ -229,6 +229,18 @@ pub trait Work: Send {
     }
 }
 
+/// Several works as one, enqueued one after the other: what an op makes that is made of others.
+impl Work for Vec<Box<dyn Work>> {
+    fn enqueue(&mut self, stream: &mut dyn Stream) -> Result<(), DeviceError> {
+        self.iter_mut().try_for_each(|work| work.enqueue(stream))
+    }
+
+    /// Of the first that found something; the others are asked the next time.
+    fn failure(&mut self) -> Option<String> {
+        self.iter_mut().find_map(|work| work.failure())
+    }
+}
+
 /// The in-order queue of one rank. Only its thread calls it.
 ///
 /// A backend's own works know their stream by downcasting it ([`Any`]).

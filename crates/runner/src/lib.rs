@@ -105,4 +105,6 @@ pub mod plan;
 pub mod render;
 pub mod resolve;
 pub mod run;
+pub mod scaffold;
 mod suggest;
+pub mod trials;

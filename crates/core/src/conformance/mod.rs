@@ -121,6 +121,11 @@ impl Case {
         })
     }
 
+    /// Whether it is about ops, and not about devices alone.
+    pub fn takes_ops(&self) -> bool {
+        !self.ops.is_empty()
+    }
+
     /// Runs the case. The error has its name and what went wrong.
     pub fn check(&self, target: &Target<'_>) -> Outcome {
         (self.run)(target).map_err(|error| format!("{}: {error}", self.name))

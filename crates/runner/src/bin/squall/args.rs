@@ -32,6 +32,8 @@ pub(crate) enum Verb {
     Plan(PlanArgs),
     /// List what this build offers, with signatures and the grid each kernel wants.
     List(ListArgs),
+    /// Write the beginning of something of your own.
+    New(NewArgs),
     /// Tell what was found on this machine, and what to install; exits 0 whatever is missing.
     Doctor,
 }
@@ -130,6 +132,26 @@ pub(crate) struct WorldArg {
 pub(crate) struct ListArgs {
     /// What to list; everything if left out.
     pub(crate) what: Option<Listing>,
+}
+
+/// `squall new`.
+#[derive(Debug, Args)]
+pub(crate) struct NewArgs {
+    #[command(subcommand)]
+    pub(crate) what: NewWhat,
+}
+
+/// What can be begun.
+#[derive(Debug, Subcommand)]
+pub(crate) enum NewWhat {
+    /// A plugin in Rust, in a new folder of its name: a crate that builds, with an op that runs on the host and on GPUs.
+    Plugin {
+        /// The name of the crate, such as `my-op`; the op gets it with `_` for `-`.
+        name: String,
+        /// A checkout of squall, whose crates the plugin is to build on; by default the one that this program was built from.
+        #[arg(long, value_name = "FOLDER")]
+        squall: Option<PathBuf>,
+    },
 }
 
 /// What can be listed.

@@ -5,6 +5,7 @@ mod check;
 mod compare;
 mod doctor;
 mod list;
+mod new;
 mod output;
 mod plan;
 mod progress;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
             Verb::Check(args) => check::check(&registry, &args),
             Verb::Plan(args) => plan::plan(&registry, &args),
             Verb::List(args) => list::list(&registry, args.what),
+            Verb::New(args) => new::new(&args),
             Verb::Doctor => doctor::doctor(&registry),
         },
         Err(duplicate) => output::fail(2, &duplicate.to_string()),
