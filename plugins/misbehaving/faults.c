@@ -18,21 +18,23 @@
 #endif
 
 #if FAULT == INIT_FAILS
+#define INIT init
 static int32_t init(const squall_host *host, squall_error *error) {
     return squall_fail(error, SQUALL_UNSUPPORTED, "squall %s is not to its taste", host->version);
 }
 #else
-#define init NULL
+#define INIT NULL
 #endif
 
 #if FAULT == DUPLICATE_OP
+#define PREPARE prepare
 static int32_t prepare(const squall_op *op, const squall_call *const *calls, uint32_t count, const squall_prepare *p,
                        squall_work *work, squall_error *error) {
     (void)op, (void)calls, (void)count, (void)p, (void)work;
     return squall_fail(error, SQUALL_FAILED, "never asked");
 }
 #else
-#define prepare NULL
+#define PREPARE NULL
 #endif
 
 #if FAULT == DUPLICATE_KERNEL
@@ -60,7 +62,7 @@ static const squall_op op = {
     .device = "host",
     .example = "",
     .flags = SQUALL_OP_FLAG_SINGLE_PROCESS,
-    .prepare = prepare,
+    .prepare = PREPARE,
 };
 static const squall_op *const ops[] = {&op};
 #endif
@@ -80,7 +82,7 @@ static const struct {
                 },
             .name = "faults",
             .version = "0.1.0",
-            .init = init,
+            .init = INIT,
 #if FAULT == MISSING_FUNCTION || FAULT == DUPLICATE_OP
             .ops = ops,
             .op_count = 1,

@@ -4,8 +4,8 @@
 mod local;
 
 use squall_plugin::core::{
-    Args, ArgError, Description, DeviceError, LibraryOp, Needs, OpCall, OpError, ParamDef, Prepare, Stream, Task,
-    Work, register_op,
+    ArgError, Args, Description, DeviceError, LibraryOp, Needs, OpCall, OpError, ParamDef, Prepare, Stream,
+    Task, Work, register_op,
 };
 
 squall_plugin::export!();
