@@ -5,7 +5,8 @@
 //!
 //! 1. [`Memory`]: zeroed, aligned, freed on drop.
 //! 2. [`Progress`], how far a stream has come, and [`Stream`]: copies and marks in order. [`AtomicU64`] is a `Progress`.
-//! 3. [`Device`]: makes memory, streams, and of a kernel and its arguments a [`Work`], the one thing that a step enqueues.
+//! 3. [`Device`]: makes memory, streams, and of a kernel and its arguments a [`Work`], the one thing that a step enqueues; lets its
+//!    kernels reach memory of another device, or says that it cannot.
 //! 4. [`Backend`]: the kind, how many devices there are, opening one. Registered with [`crate::register_backend!`].
 //! 5. [`Library`](crate::Library): the communicators of all ranks, made at once when a group is bound, and the handle that
 //!    aborts them. Registered with [`crate::register_library!`]; a library of ops that need no communicator leaves it out.

@@ -282,7 +282,7 @@ impl std::fmt::Debug for KernelDef {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::param::Type;
+    use crate::param::{Presence, Type};
     use crate::{BufferId, DType};
 
     const F32: Type = Type::Is(DType::F32);
@@ -299,6 +299,23 @@ mod tests {
         let args = Args { params, values: &values, comm_rank: 0, comm_size: 1 };
         let description = kernel.describe(&args).unwrap();
         description.accesses.iter().map(|a| (a.param, a.buffer.0, a.mode)).collect()
+    }
+
+    #[test]
+    fn a_check_may_hold_what_it_needs() {
+        let most = 3;
+        let check = move |args: &Args<'_>| match args.size("n") {
+            Some(n) if n > most => Err(ArgError::new("n", format!("is {n}, and {most} is the most"))),
+            _ => Ok(()),
+        };
+        let params = const { &[ParamDef::size("n", Presence::Required, "")] };
+        let kernel = KernelDef { params, check: Box::leak(Box::new(check)), ..KernelDef::EMPTY };
+        let described = |n| {
+            let args = Args { params: kernel.params, values: &[Arg::Size(n)], comm_rank: 0, comm_size: 1 };
+            kernel.describe(&args).map(drop)
+        };
+        assert_eq!(described(3), Ok(()));
+        assert_eq!(described(4), Err(ArgError::new("n", "is 4, and 3 is the most")));
     }
 
     #[test]

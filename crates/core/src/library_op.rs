@@ -1,4 +1,102 @@
 //! Library ops: calls into a library on the rank's stream, most of them between ranks.
+//!
+//! # Writing an op
+//! An op is described for all ranks ([`Task::describe`], or [`Description::symmetric`](crate::Description::symmetric) where all are
+//! treated alike) and made ready on each. In [`LibraryOp::prepare`] it makes [`Work`]s, of three kinds:
+//!
+//! - **kernels**: [`Device::kernel`] of `cx.device`, with arguments and a grid. A [`KernelDef`](crate::KernelDef) has a form for the host
+//!   and one for CUDA, and need not be registered. Memory of its own it gets from [`Device::alloc`], and keeps in its work.
+//! - **ops that it uses**: [`Prepare::op`], for those in [`Needs::uses`]. The device's default library serves them: NCCL on GPUs, the
+//!   host's on hosts.
+//! - **code of its own**: its own implementation of `Work`. What waits there for other ranks leaves when it is told to by
+//!   [`Prepare::on_abort`], or polls [`Prepare::aborted`].
+//!
+//! A `Vec` of works is a work that enqueues them in order. So an op of kernels and used ops is written once for all kinds of device, and
+//! registered for each. With [`Needs::single_process`] it may also reach its peers' memory, by [`Prepare::peer_pointers`].
+//!
+//! ```
+//! use squall_core::{
+//!     Arg, ArgError, Args, Cover, CudaSource, DType, Description, DeviceError, Grid, HostCall, KernelDef, LibraryOp, Needs,
+//!     OpCall, OpError, ParamDef, Prepare, Task, Type, Work, register_op,
+//! };
+//!
+//! /// Halves what a rank has, and sums that over all ranks. Served on one kind of device.
+//! struct HalfSum(&'static str);
+//!
+//! register_op!(&HalfSum("host"), &HalfSum("cuda"));
+//!
+//! impl Task for HalfSum {
+//!     fn name(&self) -> &'static str {
+//!         "half_sum"
+//!     }
+//!     fn summary(&self) -> &'static str {
+//!         "data = the sum of all ranks' data / 2"
+//!     }
+//!     fn params(&self) -> &'static [ParamDef] {
+//!         const { &[ParamDef::read_write("data", Type::Is(DType::F32), "[n]")] }
+//!     }
+//!     fn example(&self) -> &'static str {
+//!         "manifest = 1 …"
+//!     }
+//!     fn describe(&self, args: &Args<'_>) -> Result<Description, ArgError> {
+//!         Ok(Description::symmetric("half_sum", args))
+//!     }
+//! }
+//!
+//! impl LibraryOp for HalfSum {
+//!     fn library(&self) -> &'static str {
+//!         "half-sum"
+//!     }
+//!     fn device(&self) -> &'static str {
+//!         self.0
+//!     }
+//!     fn needs(&self) -> Needs {
+//!         Needs { groups: false, uses: &["all_reduce"], ..Needs::NONE }
+//!     }
+//!     unsafe fn prepare(&self, batch: &[OpCall<'_>], cx: &mut Prepare<'_>) -> Result<Box<dyn Work>, OpError> {
+//!         let mut works = Vec::with_capacity(2 * batch.len());
+//!         for call in batch {
+//!             let Some(data) = call.args.buffer("data") else { continue };
+//!             let grid = Grid::new([data.len(), 1, 1], [256, 1, 1]).map_err(|error| DeviceError::Failed(error.to_string()))?;
+//!             let data = Arg::Buffer(data.clone());
+//!             // SAFETY: the range is the call's.
+//!             works.push(unsafe { cx.device.kernel(&HALVE, vec![data.clone()], grid) }?);
+//!             let sum = [("buffer", data), ("reduce", Arg::Word(0))];
+//!             // SAFETY: as above.
+//!             works.push(unsafe { cx.op("all_reduce", call.comm, &sum) }?);
+//!         }
+//!         Ok(Box::new(works))
+//!     }
+//! }
+//!
+//! static HALVE: KernelDef = KernelDef {
+//!     name: "halve",
+//!     params: &[ParamDef::read_write("data", Type::Is(DType::F32), "[n]")],
+//!     covers: &[Cover::Len("data")],
+//!     host: Some(&halve),
+//!     cuda: Some(CudaSource::new(
+//!         "__device__ void halve(squall::Buffer<data_t> data, const squall::Launch &launch) {
+//!              u64 i = squall::x();
+//!              if (i < squall::least(data.len, launch.threads[0])) data[i] /= 2;
+//!          }",
+//!         "halve",
+//!     )),
+//!     ..KernelDef::EMPTY
+//! };
+//!
+//! fn halve(call: &HostCall<'_>) -> Result<(), String> {
+//!     for x in call.cells::<f32>("data")?.iter().take(call.launched()[0]) {
+//!         x.set(x.get() / 2.0);
+//!     }
+//!     Ok(())
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let registry = squall_core::Registry::linked()?;
+//! assert_eq!(registry.op("half_sum", "cuda", None)?.needs().uses, ["all_reduce"]);
+//! # Ok(())
+//! # }
+//! ```
 
 use std::any::Any;
 use std::sync::Arc;
@@ -29,8 +127,8 @@ pub trait LibraryOp: Task {
         let _ = (args, parts);
         None
     }
-    /// Makes a batch ready to be enqueued step after step: may allocate, talk to the other ranks, open peer
-    /// access. `batch` is a group, or a lone op as a batch of one; all members are ops of this library, and
+    /// Makes a batch ready to be enqueued step after step: may allocate, talk to the other ranks, make other ops
+    /// ready inside itself, open peer access. `batch` is a group, or a lone op as a batch of one; all members are ops of this library, and
     /// this is the first of them. Enqueuing the work lets all members progress jointly.
     ///
     /// Called on the rank's thread while its plan is bound, before any capture, in the same order on all
@@ -47,7 +145,7 @@ pub trait LibraryOp: Task {
 }
 
 /// What an op of a library can do and what it asks of its arguments. Checked before any device: when a graph is built, and
-/// [`Needs::captures`] where a step is to be captured.
+/// [`Needs::captures`] where a step is to be captured, [`Needs::single_process`] where a job is to be run by several processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// Every range must begin at a multiple of so many bytes.

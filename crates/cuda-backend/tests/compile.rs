@@ -130,3 +130,18 @@ fn an_nvrtc_that_is_not_whole_is_missing_and_told() {
     let findings = squall_core::Backend::findings(&squall_cuda_backend::CUDA);
     assert!(findings.iter().any(|line| line.contains("is not whole")), "{findings:?}");
 }
+
+#[test]
+fn the_kernels_of_the_suite_compile() {
+    for kernel in squall_core::conformance::KERNELS {
+        let dtype = |param: &ParamDef| match param.kind {
+            squall_core::ParamKind::Buffer(_, Type::Is(dtype)) => dtype,
+            other => panic!("{other:?}"),
+        };
+        let dtypes: Vec<DType> = kernel.params.iter().map(dtype).collect();
+        let source = Specialised::with_dtypes(kernel, &dtypes, 256).unwrap();
+        for arch in ARCHES {
+            compile(&source, arch).unwrap_or_else(|error| panic!("{arch} {}: {error}", kernel.name));
+        }
+    }
+}

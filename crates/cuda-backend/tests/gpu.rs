@@ -313,6 +313,21 @@ fn a_missing_device_is_named() {
     assert!(error.contains("no cuda:99") && error.contains("this process sees"), "{error}");
 }
 
+fn a_device_reaches_itself_and_says_whom_it_cannot() {
+    let device = Rank::new().device;
+    assert_eq!([device.reach("cuda:0"), device.reach("cuda:0")], [Ok(()), Ok(())]);
+    for (peer, says) in [
+        ("host:0", "cuda:0 cannot reach the memory of host:0: it is no CUDA device"),
+        ("cuda:x", "it is no CUDA device"),
+        ("cuda:99", "there is no cuda:99"),
+    ] {
+        match device.reach(peer) {
+            Err(DeviceError::Unsupported(text)) => assert!(text.contains(says), "{text}"),
+            other => panic!("{peer}: {other:?}"),
+        }
+    }
+}
+
 /// What the test does in a process of its own, whose device is lost or whose compiler is missing.
 fn apart(what: &str) -> ExitCode {
     let mut rank = Rank::new();
@@ -386,7 +401,7 @@ fn main() -> ExitCode {
     if let Some(reason) = missing {
         println!("all ignored: {reason}");
     }
-    let own: [(&str, fn()); 11] = [
+    let own: [(&str, fn()); 12] = [
         ("a checkpoint is waited for while more is queued", a_checkpoint_is_waited_for_while_more_is_queued),
         ("a capture that was left open is ended by a wait", a_capture_that_was_left_open_is_ended_by_a_wait),
         ("kernels run and are replayed", kernels_run_and_are_replayed),
@@ -399,6 +414,7 @@ fn main() -> ExitCode {
         ("too much memory is an error and no harm", too_much_memory_is_an_error_and_no_harm),
         ("memory is given back", memory_is_given_back),
         ("a missing device is named", a_missing_device_is_named),
+        ("a device reaches itself and says whom it cannot", a_device_reaches_itself_and_says_whom_it_cannot),
         ("a stray write loses the device and says so", a_stray_write_loses_the_device_and_says_so),
         ("a kernel that is kept needs no compiler", a_kernel_that_is_kept_needs_no_compiler),
     ];

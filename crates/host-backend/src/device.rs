@@ -123,7 +123,7 @@ impl Work for Launch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_core::{DType, HostCall, ParamDef, Position, Type};
+    use squall_core::{DType, HostCall, HostKernel, ParamDef, Position, Type};
 
     fn double(call: &HostCall<'_>) -> Result<(), String> {
         for cell in &call.cells::<i32>("x")?[..call.launched()[0]] {
@@ -166,6 +166,61 @@ mod tests {
     fn a_kernels_error_names_it() {
         let error = DeviceError::Failed("the kernel `double`: `x` holds a negative number".to_string());
         assert_eq!(run([1, -2, 3, 4], 4).0, Err(error));
+    }
+
+    /// Counts its launches in memory of its own, and takes no more than two ranges.
+    struct Counts;
+
+    struct Counter(u64, Vec<Arg<BoundRange>>);
+
+    impl HostKernel for Counts {
+        unsafe fn ready(
+            &'static self,
+            kernel: &'static KernelDef,
+            args: Vec<Arg<BoundRange>>,
+            _: Grid,
+        ) -> Result<Box<dyn HostLaunch>, DeviceError> {
+            match args.len() {
+                0..=2 => Ok(Box::new(Counter(0, args))),
+                n => Err(DeviceError::Failed(format!("`{}` has {n} arguments", kernel.name))),
+            }
+        }
+    }
+
+    impl HostLaunch for Counter {
+        fn launch(&mut self) -> Result<(), String> {
+            self.0 += 1;
+            if self.0 < 3 { Ok(()) } else { Err(format!("launch {} over {:?}", self.0, self.1)) }
+        }
+    }
+
+    static COUNTS: KernelDef = KernelDef { name: "counts", host: Some(&Counts), ..KernelDef::EMPTY };
+
+    #[test]
+    fn a_form_keeps_what_it_made_of_the_arguments() {
+        let device = HostBackend.open(0).unwrap();
+        let work = |args: Vec<Arg<BoundRange>>, threads| {
+            let grid = Grid::new([threads, 1, 1], [1, 1, 1]).unwrap();
+            // SAFETY: there are no ranges.
+            unsafe { device.kernel(&COUNTS, args, grid) }
+        };
+        let mut stream = device.stream().unwrap();
+        let mut counts = work(vec![Arg::Size(7)], 1).unwrap();
+        assert!((0..2).all(|_| counts.enqueue(&mut *stream).is_ok()));
+        let error = DeviceError::Failed("the kernel `counts`: launch 3 over [Size(7)]".to_string());
+        assert_eq!(counts.enqueue(&mut *stream), Err(error));
+        let mut empty = work(Vec::new(), 0).unwrap();
+        assert!((0..5).all(|_| empty.enqueue(&mut *stream).is_ok()), "an empty grid is no launch");
+        let refused = work(vec![Arg::Absent; 3], 1).err();
+        assert_eq!(refused, Some(DeviceError::Failed("`counts` has 3 arguments".to_string())));
+    }
+
+    #[test]
+    fn hosts_reach_each_other_and_nothing_else() {
+        let device = HostBackend.open(0).unwrap();
+        assert!(["host:0", "host:7"].iter().all(|peer| device.reach(peer).is_ok()));
+        let error = DeviceError::Unsupported("host:0 cannot reach the memory of cuda:0".to_string());
+        assert_eq!(device.reach("cuda:0"), Err(error));
     }
 
     #[test]

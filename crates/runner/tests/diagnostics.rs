@@ -263,12 +263,13 @@ fn every_code_has_a_fixture() {
 /// What no manifest can bring about in this build; core's tests show them. Those of binding and running are shown where
 /// their exit statuses are.
 const OF_CORE_ALONE: &[squall_core::Code] = {
-    use squall_core::codes::{DUPLICATE, GROUP, NO_FORM, RANGE, RANKS};
+    use squall_core::codes::{DUPLICATE, GROUP, NO_FORM, PROCESSES, RANGE, RANKS};
     &[
         RANGE,     // E0144 comes first
         GROUP,     // one library serves all ops
         NO_FORM,   // every kernel has a form for host devices
         DUPLICATE, // E0110 comes first
         RANKS,     // all ranks' graphs are made together
+        PROCESSES, // one process runs all ranks
     ]
 };

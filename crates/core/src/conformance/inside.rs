@@ -22,6 +22,9 @@ const RELEASE: Duration = Duration::from_secs(4);
 /// How long work waits before it gives up by itself: longer than that.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The kernels that cases launch, for tests that compile them.
+pub static KERNELS: [&KernelDef; 2] = [&FETCH, &AWAIT];
+
 /// How many elements each rank sends.
 const EACH: usize = 3;
 

@@ -31,6 +31,7 @@ mod unequal;
 mod values;
 
 pub use found::Found;
+pub use inside::KERNELS;
 pub use level::{Free, Level};
 pub use ranks::{Buffer, Op, Rank, Ranks};
 pub use values::Random;

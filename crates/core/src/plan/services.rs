@@ -141,3 +141,158 @@ fn this_process() -> [u64; 2] {
     static DRAWN: OnceLock<u64> = OnceLock::new();
     [u64::from(std::process::id()), *DRAWN.get_or_init(|| RandomState::new().hash_one(0))]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Memory, Stream};
+    use crate::group::exchange::LocalExchange;
+    use crate::kernel::KernelDef;
+    use crate::library_op::Needs;
+    use crate::ops::ALL_REDUCE;
+    use crate::param::ParamDef;
+    use crate::task::{ArgError, Description, Task};
+    use crate::{Grid, World};
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    struct Near;
+
+    impl Task for Near {
+        fn name(&self) -> &'static str {
+            "near"
+        }
+        fn summary(&self) -> &'static str {
+            ""
+        }
+        fn params(&self) -> &'static [ParamDef] {
+            ALL_REDUCE.params()
+        }
+        fn example(&self) -> &'static str {
+            ""
+        }
+        fn describe(&self, args: &Args<'_>) -> Result<Description, ArgError> {
+            ALL_REDUCE.describe(args)
+        }
+    }
+
+    impl LibraryOp for Near {
+        fn library(&self) -> &'static str {
+            "near"
+        }
+        fn device(&self) -> &'static str {
+            "test"
+        }
+        fn needs(&self) -> Needs {
+            Needs { single_process: true, ..Needs::NONE }
+        }
+        unsafe fn prepare(&self, _: &[OpCall<'_>], _: &mut Prepare<'_>) -> Result<Box<dyn Work>, OpError> {
+            none()?
+        }
+    }
+
+    fn none<T>() -> Result<T, DeviceError> {
+        Err(DeviceError::Unsupported("a test".to_string()))
+    }
+
+    /// A device that reaches all but `test:9`, and keeps whom it was let reach.
+    #[derive(Default)]
+    struct Named(Mutex<Vec<String>>);
+
+    impl Device for Named {
+        fn id(&self) -> &str {
+            "test:0"
+        }
+        fn kind(&self) -> &'static str {
+            "test"
+        }
+        fn captures(&self) -> bool {
+            false
+        }
+        fn alloc(&self, _: u64) -> Result<Box<dyn Memory>, DeviceError> {
+            none()
+        }
+        fn alloc_staging(&self, _: u64) -> Result<Box<dyn Memory>, DeviceError> {
+            none()
+        }
+        fn stream(&self) -> Result<Box<dyn Stream>, DeviceError> {
+            none()
+        }
+        fn reach(&self, peer: &str) -> Result<(), DeviceError> {
+            self.0.lock().unwrap().push(peer.to_string());
+            if peer == "test:9" { none() } else { Ok(()) }
+        }
+        unsafe fn kernel(
+            &self,
+            _: &'static KernelDef,
+            _: Vec<Arg<BoundRange>>,
+            _: Grid,
+        ) -> Result<Box<dyn Work>, DeviceError> {
+            none()
+        }
+    }
+
+    struct Never;
+
+    impl Abort for Never {
+        fn abort(&self) {}
+        fn is_aborted(&self) -> bool {
+            false
+        }
+    }
+
+    /// What rank 0 of two gets where rank 1 exchanges these bytes, and whom its device was let reach.
+    fn with(theirs: &[u8]) -> (Result<Vec<DevicePtr>, DeviceError>, Vec<String>) {
+        let world = Arc::new(World::new(2).unwrap());
+        let exchange = LocalExchange::new(world.clone());
+        let (device, handles, deadline) =
+            (Named::default(), Handles::default(), Instant::now() + Duration::from_secs(60));
+        let aborted: Arc<dyn Abort> = Arc::new(Never);
+        let args = Args { params: &[], values: &[], comm_rank: 0, comm_size: 2 };
+        let batch = [OpCall { op: &Near, task: "t", comm: CommId::WORLD, args, parts: None }];
+        let found = std::thread::scope(|scope| {
+            scope.spawn(|| exchange.all_gather(CommId::WORLD, 1, theirs, deadline));
+            let mut services = PlanServices {
+                rank: 0,
+                world: &world,
+                device: &device,
+                batch: &batch,
+                uses: &[],
+                sessions: Vec::new(),
+                exchange: &exchange,
+                aborted: &aborted,
+                handles: &handles,
+                deadline,
+            };
+            services.peer_pointers(CommId::WORLD, DevicePtr(256))
+        });
+        (found, device.0.into_inner().unwrap())
+    }
+
+    fn peer(process: [u64; 2], device: &str) -> Vec<u8> {
+        Peer { process, ptr: DevicePtr(512), device }.to_bytes()
+    }
+
+    #[test]
+    fn peers_are_reached_before_their_addresses_are_given() {
+        let (found, reached) = with(&peer(this_process(), "test:1"));
+        assert_eq!((found, reached), (Ok(vec![DevicePtr(256), DevicePtr(512)]), vec!["test:1".to_string()]));
+        let (found, _) = with(&peer(this_process(), "test:9"));
+        assert_eq!(found, none(), "its device cannot");
+        let (found, reached) = with(&peer(this_process(), "test:0"));
+        assert!(found.is_ok() && reached.is_empty(), "a device reaches itself");
+    }
+
+    #[test]
+    fn peers_of_other_processes_are_refused() {
+        let [number, drawn] = this_process();
+        for process in [[number + 1, drawn], [number, drawn ^ 1]] {
+            let (found, reached) = with(&peer(process, "test:1"));
+            let error = DeviceError::Unsupported("rank 1 of `world` is in another process".to_string());
+            assert_eq!((found, reached), (Err(error), Vec::new()));
+        }
+        let (found, _) = with(&[1; 23]);
+        let error = DeviceError::Failed("rank 1 of `world` exchanged something else".to_string());
+        assert_eq!(found, Err(error));
+    }
+}

@@ -1,4 +1,4 @@
-//! Whether a step can be captured: every op in it may be.
+//! Whether a step can be captured: every op in it may be, and every op that these use.
 
 use crate::codes;
 use crate::diagnostic::{Diagnostic, Label};
@@ -9,8 +9,10 @@ pub(super) fn check(graphs: &[TaskGraph]) -> Vec<Diagnostic> {
     let mut problems = Vec::new();
     for graph in graphs {
         let ops = graph.tasks(Phase::Step).iter().flat_map(|node| node.ops());
-        for task in ops.filter(|task| !task.op.needs().captures) {
-            let (name, library) = (task.op.name(), task.op.library());
+        for task in ops {
+            let mut all = std::iter::once(&task.op).chain(&task.uses);
+            let Some(op) = all.find(|op| !op.needs().captures) else { continue };
+            let (name, library) = (op.name(), op.library());
             let text =
                 format!("`{name}` by the library `{library}` cannot be captured, and the step is to be");
             let label = Label::at(task.origin.span_of("op"), "");

@@ -36,9 +36,9 @@ fn a_communicator_of_one_rank_reaches_nobody() {
 }
 
 #[test]
-fn what_an_op_uses_counts_too() {
+fn what_an_op_uses_counts_too_for_processes_and_for_capture() {
     let mut registry = Registry::default();
-    let one_process = Needs { single_process: true, ..Needs::NONE };
+    let one_process = Needs { single_process: true, captures: false, ..Needs::NONE };
     let uses = Needs { uses: &["all_reduce"], ..Needs::NONE };
     let add = |registry: &mut Registry, item: Item| registry.add(&item, "this test").unwrap();
     add(&mut registry, op("all_reduce", &ops::ALL_REDUCE, "near", "test", one_process));
@@ -54,4 +54,7 @@ fn what_an_op_uses_counts_too() {
     let problems = verified.check_processes(2).unwrap_err().0;
     let said = "`all_reduce` by the library `near` reaches the memory of its peers";
     assert!(only(codes::PROCESSES, &problems).message.contains(said), "{problems:?}");
+    let problems = verified.check_capture().unwrap_err().0;
+    let said = "`all_reduce` by the library `near` cannot be captured";
+    assert!(only(codes::UNCAPTURED, &problems).message.contains(said), "{problems:?}");
 }
