@@ -8,6 +8,7 @@
 //! - [`lost`]: what a process does not get over, a GPU that is lost and a kernel that does not end.
 //! - [`on`]: where a trial runs.
 //! - [`pipelines`](squall_tests::pipelines): those of the host, with the same results.
+//! - [`plugins`]: those of this repository, linked in, give what they give on the host.
 //! - [`placement`]: devices in any order, missing, twice, or hidden.
 //! - [`steps`]: captured steps with new input, and results that are read in time.
 //!
@@ -32,6 +33,7 @@ mod kernels;
 mod lost;
 mod on;
 mod placement;
+mod plugins;
 mod steps;
 
 use std::process::ExitCode;
@@ -152,6 +154,12 @@ const TESTS: &[Test] = &[
     Test::gpu("ten million and some elements are summed", 2, edges::odd_and_large).captured().and_host(),
     Test::gpu("more than 2^31 elements are reduced", 2, edges::huge).captured(),
     Test::gpu("halves and sums are the same bits on every rank", 2, edges::rounding).captured().and_host(),
+    Test::gpu("the largest elements are the host's, bit for bit", 1, plugins::top_k).captured().and_host(),
+    Test::gpu("what is not sent is fed back as on the host", 1, plugins::top_k_with_feedback)
+        .captured()
+        .and_host(),
+    Test::gpu("norms are clipped as on the host", 1, plugins::clip_norm).captured().and_host(),
+    Test::gpu("products by cuBLAS are the host's", 1, plugins::gemm).captured().and_host(),
     Test::gpu("an unmatched receive ends at the deadline", 2, failing::receive).captured().and_host(),
     Test::gpu("a skipped collective ends at the deadline", 2, failing::skipped).captured().and_host(),
     Test::gpu("nothing is left of aborted groups", 2, failing::ten_rounds).captured().and_host(),

@@ -152,13 +152,10 @@ impl Product {
         };
         let ((m, k), (terms, n)) = (matrix("a", transpose_a)?, matrix("b", transpose_b)?);
         if terms != k {
-            let of = |param: &str, axis, transposed| {
-                format!("axis {} of `{param}`", axis ^ usize::from(transposed))
-            };
             let message = format!(
-                "has {terms} on {}, but {} is {k}; they must be equal",
-                of("b", 0, transpose_b),
-                of("a", 1, transpose_a)
+                "has {terms} on axis {}, but axis {} of `a` is {k}; they must be equal",
+                u8::from(transpose_b),
+                u8::from(!transpose_a)
             );
             return Err(ArgError::new("b", message));
         }
