@@ -294,6 +294,14 @@ impl Registry {
         }
     }
 
+    /// Whether anything of that origin is there: whether a plugin was loaded.
+    pub fn brings(&self, origin: &str) -> bool {
+        self.backends.values().any(|entry| entry.origin == origin)
+            || self.libraries.values().any(|entry| entry.origin == origin)
+            || self.kernels.values().any(|entry| entry.origin == origin)
+            || self.ops.values().any(|entry| entry.origin == origin)
+    }
+
     /// The backends, by kind.
     pub fn backends(&self) -> impl Iterator<Item = &'static dyn Backend> {
         self.backends.values().map(|e| e.item)

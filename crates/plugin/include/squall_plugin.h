@@ -388,8 +388,10 @@ typedef struct squall_stream squall_stream;
 struct squall_stream {
     squall_header header;
     void *cx;        /* Squall's own. */
-    const char *api; /* Whose handle `handle` is: `cuda` (a CUstream) or `host`. */
-    uint64_t handle; /* The backend's. */
+    const char *api; /* Whose handle `handle` gives: `cuda` (a CUstream) or `host`. */
+    /* The backend's handle. Ask where it is needed: a backend may have to note before it where the stream is, which costs a GPU some
+       microseconds. */
+    uint64_t (*handle)(const squall_stream *s);
     /* Enqueues what squall_prepare.kernel or squall_prepare.op made. */
     int32_t (*enqueue)(const squall_stream *s, squall_inner *inner, squall_error *error);
     /* Copies bytes in stream order, within the device's memory and its staging memory. */

@@ -657,10 +657,11 @@ pub struct Stream {
     pub header: Header,
     /// Squall's own.
     pub cx: *mut c_void,
-    /// Whose handle `handle` is: `cuda` (a `CUstream`) or `host`.
+    /// Whose handle `handle` gives: `cuda` (a `CUstream`) or `host`.
     pub api: *const c_char,
-    /// The backend's handle.
-    pub handle: u64,
+    /// The backend's handle, for work that knows its API. Asked where it is needed, since a backend may have to note before it where the
+    /// stream is, which costs a GPU some microseconds.
+    pub handle: Option<unsafe extern "C" fn(s: *const Stream) -> u64>,
     /// Enqueues what [`Prepare::kernel`] or [`Prepare::op`] made.
     pub enqueue: Option<unsafe extern "C" fn(s: *const Stream, inner: *mut Inner, error: *mut Error) -> i32>,
     /// Copies bytes in stream order, within the device's memory and its staging memory.

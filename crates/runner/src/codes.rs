@@ -63,6 +63,16 @@ codes! {
     CHECKPOINT_PLACE = "E0164", "A file would be saved where the checkpoints are.";
     NO_CHECKPOINTS = "E0165", "The run is to be resumed, and the manifest has no checkpoints.";
 
+    PLUGIN_FILE = "E0170", "A plugin's file is missing, or is no plugin for this machine.";
+    PLUGIN_HASH = "E0171", "A plugin's file is not the one that is pinned.";
+    PLUGIN_OPEN = "E0172", "The system cannot open a plugin's file.";
+    PLUGIN_ABI = "E0173", "A plugin and this squall do not fit.";
+    PLUGIN_TABLES = "E0174", "What a plugin brings is not described as plugins are.";
+    PLUGIN_INIT = "E0175", "A plugin says that it cannot work here.";
+    PLUGIN_CONFLICT = "E0176", "A plugin brings what is there already.";
+    PLUGIN_TWICE = "E0177", "A manifest names one plugin twice.";
+    PLUGIN_UNLOADED = "E0178", "The plugins of a manifest were not loaded.";
+
     DATA = "E0310", "A data file is missing, or is not what the buffer needs.";
     CONTENTS = "E0311", "A buffer cannot hold the values that it is to begin with.";
     OUTPUT = "E0312", "An output cannot be written where it is to be.";

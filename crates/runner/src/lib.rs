@@ -102,6 +102,7 @@ pub mod files;
 pub mod machine;
 pub mod manifest;
 pub mod plan;
+pub mod plugin;
 pub mod render;
 pub mod resolve;
 pub mod run;

@@ -45,7 +45,8 @@ impl Stream for PluginStream {
         // SAFETY: `new`'s caller vouches for the table.
         let handle = unsafe {
             let api = field!(Stream, self.table, api).and_then(|api| text(api, "the stream's api").ok());
-            field!(Stream, self.table, handle).filter(|_| api == Some(self.kind))
+            let handle = field!(Stream, self.table, handle).flatten().filter(|_| api == Some(self.kind));
+            handle.map(|handle| handle(self.table))
         };
         match handle {
             Some(handle) => RawHandle { api: self.kind, handle },

@@ -127,7 +127,7 @@ impl Rank {
             header: Header { struct_size: self.stream_size as u32, ..Header::of::<abi::Stream>() },
             cx: self.cx(),
             api: c"host".as_ptr(),
-            handle: 77,
+            handle: Some(handle),
             enqueue: Some(enqueue),
             copy: Some(copy),
         }
@@ -313,6 +313,10 @@ unsafe extern "C" fn peer_pointers(
     // SAFETY: as above.
     unsafe { *all = ALL.as_ptr() };
     status::OK
+}
+
+unsafe extern "C" fn handle(_: *const abi::Stream) -> u64 {
+    77
 }
 
 unsafe extern "C" fn enqueue(s: *const abi::Stream, inner: *mut abi::Inner, error: *mut abi::Error) -> i32 {

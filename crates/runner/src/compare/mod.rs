@@ -20,6 +20,7 @@ use self::gather::Place;
 use self::observe::{Judge, Record, Sides};
 use crate::codes;
 use crate::manifest::devices::{DeviceSpec, Devices, Which};
+use crate::plugin::load_named;
 use crate::resolve::{Job, resolve};
 use crate::run::devices::{self, Chosen};
 use crate::run::{self, RunError, Watcher};
@@ -70,6 +71,7 @@ fn in_lockstep(
     watcher: &mut dyn Watcher,
 ) -> Result<Comparison, RunError> {
     let manifest = request.run.manifest;
+    let registry = &load_named(registry, manifest, request.run.folder)?;
     let chosen = devices::choose(registry, manifest, Some(&others(registry, request)?))?;
     let world = chosen.indices.len() as u64;
     // A world is no larger than a rank's number.

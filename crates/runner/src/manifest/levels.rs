@@ -23,6 +23,7 @@ pub(crate) const ROOT: Level = Level {
     keys: &[
         "manifest",
         "pipeline",
+        "plugin",
         "params",
         "world",
         "communicator",
@@ -33,7 +34,7 @@ pub(crate) const ROOT: Level = Level {
         "watch",
         "checkpoint",
     ],
-    later: &["plugin"],
+    later: &[],
     habits: &[
         ("version", "the language's version is written `manifest = 1`"),
         ("schema", "the language's version is written `manifest = 1`"),
@@ -44,6 +45,20 @@ pub(crate) const ROOT: Level = Level {
         ("step", "a step's tasks are written `[[task]]`"),
         ("kernel", "a kernel runs in a task: `[[task]]` with `kernel = \"…\"`"),
         ("comm", "write `[communicator.NAME]`"),
+        ("plugins", "write `[[plugin]]`, once for each"),
+    ],
+};
+
+pub(crate) const PLUGIN: Level = Level {
+    title: "`[[plugin]]`",
+    keys: &["path", "sha256"],
+    later: &[],
+    habits: &[
+        ("file", "write `path`"),
+        ("library", "write `path`"),
+        ("name", "a plugin says its own name; write `path`"),
+        ("hash", "write `sha256`"),
+        ("checksum", "write `sha256`"),
     ],
 };
 
@@ -248,6 +263,7 @@ pub(crate) const CHECKPOINT: Level = Level {
 const LEVELS: &[&Level] = &[
     &ROOT,
     &PIPELINE,
+    &PLUGIN,
     &WORLD,
     &COMMUNICATOR,
     &BUFFER,

@@ -16,6 +16,7 @@ pub mod model;
 pub mod names;
 mod pipeline;
 pub mod place;
+mod plugin;
 pub(crate) mod print;
 mod reader;
 mod scope;
@@ -112,6 +113,7 @@ fn check_version<'s>(reader: &mut Reader<'s>, root: &Fields<'_, 's>) -> Result<(
 fn read<'s>(reader: &mut Reader<'s>, root: &Fields<'_, 's>) -> Manifest {
     Manifest {
         pipeline: pipeline::read(reader, root),
+        plugins: plugin::read(reader, root),
         params: world::params(reader, root),
         world: world::world(reader, root),
         communicators: world::communicators(reader, root),

@@ -16,6 +16,8 @@ use crate::expr::{Env, Value};
 pub struct Manifest {
     /// `[pipeline]`.
     pub pipeline: Pipeline,
+    /// `[[plugin]]`, to be loaded with [`crate::plugin::load`].
+    pub plugins: Vec<Plugin>,
     /// `[params]`, in file order, as every list here.
     pub params: Vec<Param>,
     /// `[world]`.
@@ -508,6 +510,15 @@ pub enum WatchEvery {
     End,
     /// After each so many steps; at least 1.
     Steps(u64),
+}
+
+/// `[[plugin]]`: a dynamic library that brings kernels and ops.
+#[derive(Clone, Debug)]
+pub struct Plugin {
+    /// `path`: the file, relative to the manifest's folder.
+    pub path: At<String>,
+    /// `sha256`: of its bytes, 64 hexadecimal digits.
+    pub sha256: Option<At<String>>,
 }
 
 /// `[checkpoint]`: what a run that is stopped goes on from.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::devices::{DeviceSpec, Devices, Which};
 use super::model::{
     ArgValue, Args, Body, Buffer, Checkpoint, DataFile, Download, Feed, FeedEnd, Grid, Init, Loop, Manifest,
-    OpCall, ParamValue, Part, Pipeline, Save, SaveFormat, SaveRanks, Task, Upload, Watch, WatchEvery, World,
+    OpCall, ParamValue, Part, Pipeline, Plugin, Save, SaveFormat, SaveRanks, Task, Upload, Watch, WatchEvery,
+    World,
 };
 use super::place::Formula;
 use super::template::Template;
@@ -17,6 +18,9 @@ impl Display for Manifest {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str("manifest = 1\n")?;
         section(f, "[pipeline]", &pipeline(&self.pipeline))?;
+        for declared in &self.plugins {
+            section(f, "[[plugin]]", &plugin(declared))?;
+        }
         let params = self.params.iter().map(|param| (param.name.value.as_str(), self::param(&param.value)));
         section(f, "[params]", &params.collect::<Vec<_>>())?;
         section(f, "[world]", &world(&self.world))?;
@@ -130,6 +134,12 @@ fn world(world: &World) -> Keys<'_> {
         let axis = |axis: &super::model::Axis| inline(&[(axis.name.value.as_str(), formula(&axis.size))]);
         ("mesh", array(mesh.axes.iter().map(axis)))
     }));
+    keys
+}
+
+fn plugin(plugin: &Plugin) -> Keys<'_> {
+    let mut keys = vec![("path", quoted(&plugin.path.value))];
+    keys.extend(plugin.sha256.iter().map(|hash| ("sha256", quoted(&hash.value))));
     keys
 }
 

@@ -16,6 +16,7 @@ use squall_core::{Backend, Diagnostic, Interrupt, Options, PlanGroup, Problems, 
 
 use crate::manifest::Manifest;
 use crate::manifest::devices::Devices;
+use crate::plugin::load_named;
 use crate::render::count;
 use crate::resolve::{Job, resolve};
 
@@ -168,6 +169,7 @@ fn to_the_end(
     watcher: &mut dyn Watcher,
 ) -> Result<Summary, RunError> {
     let manifest = request.manifest;
+    let registry = &load_named(registry, manifest, request.folder)?;
     let chosen = devices::choose(registry, manifest, request.devices)?;
     if let Some(note) = &chosen.note {
         watcher.note(note);

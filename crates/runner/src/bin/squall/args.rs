@@ -32,6 +32,8 @@ pub(crate) enum Verb {
     Plan(PlanArgs),
     /// List what this build offers, with signatures and the grid each kernel wants.
     List(ListArgs),
+    /// Look at a plugin.
+    Plugin(PluginArgs),
     /// Write the beginning of something of your own.
     New(NewArgs),
     /// Tell what was found on this machine, and what to install; exits 0 whatever is missing.
@@ -50,6 +52,17 @@ pub(crate) struct ManifestArgs {
     /// The devices, one a rank: `auto`, `host:0..4`, `cuda`, `cuda:1,cuda:0`.
     #[arg(long, value_name = "DEVICES", value_parser = parse_devices)]
     pub(crate) devices: Option<Devices>,
+    #[command(flatten)]
+    pub(crate) plugins: PluginsArg,
+}
+
+/// Plugins beside those that a manifest names.
+#[derive(Debug, Args)]
+pub(crate) struct PluginsArg {
+    /// A plugin to load, beside those that the manifest names: a dynamic library, relative to the current folder. May be given several
+    /// times. Its code runs.
+    #[arg(long = "plugin", value_name = "PATH")]
+    pub(crate) plugin: Vec<PathBuf>,
 }
 
 /// `squall run`.
@@ -132,6 +145,28 @@ pub(crate) struct WorldArg {
 pub(crate) struct ListArgs {
     /// What to list; everything if left out.
     pub(crate) what: Option<Listing>,
+    #[command(flatten)]
+    pub(crate) plugins: PluginsArg,
+}
+
+/// `squall plugin`.
+#[derive(Debug, Args)]
+pub(crate) struct PluginArgs {
+    #[command(subcommand)]
+    pub(crate) what: PluginWhat,
+}
+
+/// What can be done with a plugin.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PluginWhat {
+    /// Load it, list what is inside, and try all of it on the host, and on GPUs where there are any. Exits 0 if all holds.
+    Check {
+        /// The dynamic library.
+        path: PathBuf,
+        /// Other plugins that it needs, loaded before it.
+        #[command(flatten)]
+        plugins: PluginsArg,
+    },
 }
 
 /// `squall new`.
@@ -163,7 +198,7 @@ pub(crate) enum Listing {
     Ops,
     /// Kinds of devices, and which of them this machine has.
     Devices,
-    /// Plugins.
+    /// The plugins that `--plugin` names, and what each brings.
     Plugins,
 }
 

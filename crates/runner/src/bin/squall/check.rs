@@ -12,8 +12,8 @@ pub(crate) fn check(registry: &Registry, args: &CheckArgs) -> u8 {
 }
 
 fn check_or_status(registry: &Registry, args: &CheckArgs) -> Result<u8, u8> {
-    let source = Source::load(&args.manifest)?;
-    let (job, verified) = source.verified(registry, args.world.world)?;
+    let source = Source::load(registry, &args.manifest)?;
+    let (job, verified) = source.verified(args.world.world)?;
     let schedule = Schedule::of(&job, source.folder()).map_err(|problems| source.fail(&problems.into()))?;
     let warnings = [&job.warnings[..], &schedule.warnings].concat();
     source.show(&warnings);

@@ -14,7 +14,7 @@ use crate::source::Source;
 
 pub(crate) fn compare(registry: &Registry, args: &CompareArgs) -> u8 {
     let mut terminal = Terminal::on_signals();
-    let source = match Source::load(&args.manifest) {
+    let source = match Source::load(registry, &args.manifest) {
         Ok(source) => source,
         Err(status) => return status,
     };
@@ -29,7 +29,7 @@ pub(crate) fn compare(registry: &Registry, args: &CompareArgs) -> u8 {
         steps: args.steps,
     };
     let request = Request { run, with: args.with, tolerances, each: args.each };
-    let result = compare::compare(registry, &request, &mut terminal);
+    let result = compare::compare(&source.registry, &request, &mut terminal);
     // The bar is gone before anything is printed.
     drop(terminal);
     let comparison = match &result {

@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 
 use squall_core::{Backend, Cover, DType, KernelDef, ParamDef, ParamKind, Presence, Registry, Type};
 
+use squall_runner::plugin::{self, Loaded, Wanted};
 use squall_runner::run::devices::headline;
 
-use crate::args::Listing;
+use crate::args::{ListArgs, Listing};
 use crate::output;
 
 const ALL: [(Listing, &str); 4] = [
@@ -16,12 +17,21 @@ const ALL: [(Listing, &str); 4] = [
     (Listing::Plugins, "plugins"),
 ];
 
-pub(crate) fn list(registry: &Registry, what: Option<Listing>) -> u8 {
+pub(crate) fn list(registry: &Registry, args: &ListArgs) -> u8 {
+    let wanted: Vec<Wanted> = args.plugins.plugin.iter().map(|path| Wanted::option(path)).collect();
+    let loaded = match plugin::load(registry, &wanted) {
+        Ok(loaded) => loaded,
+        Err(problem) => {
+            output::diagnostics("--plugin", "", &[*problem]);
+            return 2;
+        }
+    };
+    let what = args.what;
     let listed: Vec<String> = ALL
         .iter()
         .filter(|(listing, _)| what.is_none_or(|what| what == *listing))
         .map(|(listing, name)| {
-            let text = one(registry, *listing, what.is_some());
+            let text = one(&loaded, *listing, what.is_some());
             // Alone, a listing needs no heading.
             if what.is_some() { text } else { format!("# {name}\n{text}") }
         })
@@ -31,13 +41,38 @@ pub(crate) fn list(registry: &Registry, what: Option<Listing>) -> u8 {
 
 /// One listing. The machine is asked for its devices only by who wants these `alone`: what a build offers is told without
 /// opening any library.
-fn one(registry: &Registry, listing: Listing, alone: bool) -> String {
+fn one(loaded: &Loaded, listing: Listing, alone: bool) -> String {
+    let registry = &loaded.registry;
     match listing {
         Listing::Kernels => registry.kernels().map(|(kernel, origin)| a_kernel(kernel, origin)).collect(),
         Listing::Ops => ops(registry),
         Listing::Devices => registry.backends().map(|backend| devices(backend, alone)).collect(),
-        Listing::Plugins => "none: this version loads no plugins\n".to_string(),
+        Listing::Plugins if loaded.origins.is_empty() => {
+            "none: `--plugin PATH` names one, and a manifest names its own\n".to_string()
+        }
+        Listing::Plugins => loaded.origins.iter().map(|origin| inside(registry, origin)).collect(),
     }
+}
+
+/// What a plugin brings, in a few lines.
+pub(crate) fn inside(registry: &Registry, origin: &str) -> String {
+    let mut text = format!("{origin}\n");
+    for (op, _) in registry.ops().filter(|(_, from)| *from == origin) {
+        let _ = writeln!(
+            text,
+            "    op {} by {} on {} devices: {}",
+            op.name(),
+            op.library(),
+            op.device(),
+            op.summary()
+        );
+    }
+    for (kernel, _) in registry.kernels().filter(|(_, from)| *from == origin) {
+        let on: Vec<&str> = ["cuda", "host"].into_iter().filter(|kind| kernel.runs_on(kind)).collect();
+        let _ =
+            writeln!(text, "    kernel {} on {} devices: {}", kernel.name, on.join(" and "), kernel.summary);
+    }
+    text
 }
 
 fn a_kernel(kernel: &KernelDef, origin: &str) -> String {

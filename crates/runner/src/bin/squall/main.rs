@@ -8,6 +8,7 @@ mod list;
 mod new;
 mod output;
 mod plan;
+mod plugin;
 mod progress;
 mod run;
 mod signals;
@@ -37,7 +38,8 @@ fn main() -> ExitCode {
             Verb::Compare(args) => compare::compare(&registry, &args),
             Verb::Check(args) => check::check(&registry, &args),
             Verb::Plan(args) => plan::plan(&registry, &args),
-            Verb::List(args) => list::list(&registry, args.what),
+            Verb::List(args) => list::list(&registry, &args),
+            Verb::Plugin(args) => plugin::plugin(&registry, &args),
             Verb::New(args) => new::new(&args),
             Verb::Doctor => doctor::doctor(&registry),
         },

@@ -12,8 +12,8 @@ pub(crate) fn plan(registry: &Registry, args: &PlanArgs) -> u8 {
 }
 
 fn plan_or_status(registry: &Registry, args: &PlanArgs) -> Result<u8, u8> {
-    let source = Source::load(&args.manifest)?;
-    let (job, verified) = source.verified(registry, args.world.world)?;
+    let source = Source::load(registry, &args.manifest)?;
+    let (job, verified) = source.verified(args.world.world)?;
     if let Some(rank) = args.rank.filter(|rank| *rank >= job.world.size()) {
         let message = format!("there is no rank {rank}: the world has {}", count(job.world.size(), "rank"));
         return Err(output::fail(2, &message));

@@ -14,7 +14,7 @@ use crate::source::Source;
 
 pub(crate) fn run(registry: &Registry, args: &RunArgs) -> u8 {
     let mut terminal = Terminal::on_signals();
-    let source = match Source::load(&args.manifest) {
+    let source = match Source::load(registry, &args.manifest) {
         Ok(source) => source,
         Err(status) => return status,
     };
@@ -27,7 +27,7 @@ pub(crate) fn run(registry: &Registry, args: &RunArgs) -> u8 {
         steps: args.steps,
     };
     let run = if args.resume { run::resume } else { run::run };
-    let result = run(registry, &request, &mut terminal);
+    let result = run(&source.registry, &request, &mut terminal);
     // The bar is gone before anything is printed.
     drop(terminal);
     match result {

@@ -5,6 +5,7 @@ use std::path::Path;
 use squall_core::{Diagnostic, Registry, Verified};
 use squall_runner::files::read_manifest;
 use squall_runner::manifest::{self, Manifest};
+use squall_runner::plugin::{self, Wanted};
 use squall_runner::resolve::{Job, resolve};
 use squall_runner::run::{RunError, devices, verified};
 
@@ -17,12 +18,14 @@ pub(crate) struct Source<'a> {
     pub(crate) text: String,
     pub(crate) manifest: Manifest,
     pub(crate) warnings: Vec<Diagnostic>,
+    /// What is linked, with all plugins.
+    pub(crate) registry: Registry,
 }
 
 impl<'a> Source<'a> {
-    /// Reads the manifest and sets what `--set` says. Warnings are printed; so is what is wrong, and its exit status
-    /// returned.
-    pub(crate) fn load(args: &'a ManifestArgs) -> Result<Source<'a>, u8> {
+    /// Reads the manifest, sets what `--set` says, and loads the plugins that it and `--plugin` name. Warnings are printed; so is what is
+    /// wrong, and its exit status returned.
+    pub(crate) fn load(registry: &Registry, args: &'a ManifestArgs) -> Result<Source<'a>, u8> {
         let name = args.manifest.display().to_string();
         let bytes = read_manifest(&args.manifest).map_err(|error| output::fail(2, &error.to_string()))?;
         let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -37,7 +40,14 @@ impl<'a> Source<'a> {
                 2
             })?;
         }
-        Ok(Source { args, text, manifest, warnings })
+        let folder = args.manifest.parent().unwrap_or(Path::new(""));
+        let options = args.plugins.plugin.iter().map(|path| Wanted::option(path));
+        let wanted: Vec<Wanted> = options.chain(Wanted::of(&manifest, folder)).collect();
+        let loaded = plugin::load(registry, &wanted).map_err(|problem| {
+            output::diagnostics(&name, &text, &[*problem]);
+            2
+        })?;
+        Ok(Source { args, text, manifest, warnings, registry: loaded.registry })
     }
 
     /// Prints diagnostics over the manifest.
@@ -74,12 +84,8 @@ impl<'a> Source<'a> {
 
     /// Resolves and verifies the manifest for `world` ranks, or as many as its devices make, without asking for any
     /// device. What is wrong is printed, and its exit status returned.
-    pub(crate) fn verified(
-        &self,
-        registry: &Registry,
-        world: Option<u64>,
-    ) -> Result<(Job<'_>, Verified), u8> {
-        let chosen = devices::world(registry, &self.manifest, self.args.devices.as_ref());
+    pub(crate) fn verified(&self, world: Option<u64>) -> Result<(Job<'_>, Verified), u8> {
+        let chosen = devices::world(&self.registry, &self.manifest, self.args.devices.as_ref());
         let (kind, listed) = chosen.map_err(|error| {
             let status = self.fail(&error);
             if matches!(error, RunError::Environment(_)) {
@@ -93,8 +99,8 @@ impl<'a> Source<'a> {
             self.fail(&devices::unknown_world(&self.manifest, self.args.devices.as_ref(), kind))
         })?;
         let fail = |problems: squall_core::Problems| self.fail(&problems.into());
-        let job = resolve(&self.manifest, registry, world, kind).map_err(fail)?;
-        let verified = verified(registry, &job).map_err(fail)?;
+        let job = resolve(&self.manifest, &self.registry, world, kind).map_err(fail)?;
+        let verified = verified(&self.registry, &job).map_err(fail)?;
         Ok((job, verified))
     }
 }

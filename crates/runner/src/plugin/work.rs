@@ -1,0 +1,294 @@
+//! What a plugin made ready, driven as any other work; and the stream that it sees.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use squall_core::{Abort, DeviceError, DevicePtr, Memory, Stream, Work};
+use squall_plugin::abi::{self, Header, status};
+use squall_plugin::convert::{read_device_error, read_line, write_device_error};
+
+use super::{Plugin, guarded};
+
+/// Something that squall made ready for a plugin's work, under an address that stays.
+pub(super) struct Inner(pub(super) Box<dyn Work>);
+
+/// What a plugin's work uses: squall's, freed after the work itself.
+#[derive(Default)]
+pub(super) struct Uses {
+    pub(super) inner: Vec<*mut Inner>,
+    pub(super) memory: Vec<Box<dyn Memory>>,
+}
+
+impl Drop for Uses {
+    fn drop(&mut self) {
+        for inner in self.inner.drain(..) {
+            // SAFETY: each was made by `Box::into_raw` when the op was prepared, and is freed here alone.
+            drop(unsafe { Box::from_raw(inner) });
+        }
+    }
+}
+
+/// The table that tells a plugin's work of aborts, with what it asks.
+pub(super) struct Told {
+    pub(super) table: abi::Abort,
+    aborted: Arc<dyn Abort>,
+}
+
+impl Told {
+    /// A table that stays where it is until the box is dropped.
+    pub(super) fn new(aborted: Arc<dyn Abort>) -> Box<Told> {
+        let table = abi::Abort {
+            header: Header::of::<abi::Abort>(),
+            cx: std::ptr::null_mut(),
+            is_aborted: Some(is_aborted),
+        };
+        let mut told = Box::new(Told { table, aborted });
+        told.table.cx = (&raw mut *told).cast();
+        told
+    }
+}
+
+unsafe extern "C" fn is_aborted(abort: *const abi::Abort) -> i32 {
+    // SAFETY: the plugin gives back the table that it was given, which lives as long as its work; `cx` is the `Told` around it.
+    let told = unsafe { (*abort).cx.cast::<Told>().cast_const().as_ref() };
+    i32::from(told.is_none_or(|told| told.aborted.is_aborted()))
+}
+
+/// Passes an abort on to a plugin's work, while that lives.
+pub(super) struct PassedOn {
+    aborted: AtomicBool,
+    /// The function and its state, until the work is destroyed. Locked for no longer than a call that never blocks.
+    target: Mutex<Option<Target>>,
+}
+
+#[derive(Clone, Copy)]
+struct Target(unsafe extern "C" fn(*mut c_void), *mut c_void);
+
+// SAFETY: the ABI lets any thread abort.
+unsafe impl Send for Target {}
+
+impl PassedOn {
+    fn target(&self) -> std::sync::MutexGuard<'_, Option<Target>> {
+        self.target.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Abort for PassedOn {
+    fn abort(&self) {
+        self.aborted.store(true, Ordering::Release);
+        if let Some(Target(abort, state)) = *self.target() {
+            // SAFETY: the work is not destroyed while the target is locked and there.
+            unsafe { abort(state) };
+        }
+    }
+
+    fn is_aborted(&self) -> bool {
+        self.aborted.load(Ordering::Acquire)
+    }
+}
+
+/// A plugin's work.
+pub(super) struct LoadedWork {
+    table: abi::Work,
+    enqueue: EnqueueFn,
+    passed_on: Option<Arc<PassedOn>>,
+    /// What the work asks and uses, to its end.
+    _told: Option<Box<Told>>,
+    uses: Uses,
+    device: String,
+    api: &'static CStr,
+    plugin: &'static Plugin,
+}
+
+type EnqueueFn = unsafe extern "C" fn(*mut c_void, *const abi::Stream, *mut abi::Error) -> i32;
+
+// SAFETY: the ABI has a work made and enqueued by the thread of its rank, and destroyed by any.
+unsafe impl Send for LoadedWork {}
+
+/// A table for a plugin to fill.
+pub(super) const UNFILLED: abi::Work = abi::Work {
+    header: Header::of::<abi::Work>(),
+    state: std::ptr::null_mut(),
+    abort_state: std::ptr::null_mut(),
+    enqueue: None,
+    failure: None,
+    destroy: None,
+    abort: None,
+};
+
+impl LoadedWork {
+    /// Takes over what a plugin filled. `told` and `uses` are what it was given.
+    pub(super) fn new(
+        table: abi::Work,
+        told: Option<Box<Told>>,
+        uses: Uses,
+        (device, kind): (&str, &str),
+        plugin: &'static Plugin,
+    ) -> Result<LoadedWork, DeviceError> {
+        let destroyed = Destroy(table);
+        let Some(enqueue) = table.enqueue else {
+            let text = format!("{plugin}: it made a work without an `enqueue`");
+            return Err(DeviceError::Failed(text));
+        };
+        std::mem::forget(destroyed);
+        let passed_on = table.abort.map(|abort| {
+            let target = Mutex::new(Some(Target(abort, table.abort_state)));
+            Arc::new(PassedOn { aborted: AtomicBool::new(false), target })
+        });
+        let api = if kind == "cuda" { c"cuda" } else { c"host" };
+        Ok(LoadedWork {
+            table,
+            enqueue,
+            passed_on,
+            _told: told,
+            uses,
+            device: device.to_string(),
+            api,
+            plugin,
+        })
+    }
+
+    /// What is to be aborted with the group.
+    pub(super) fn passed_on(&self) -> Option<Arc<PassedOn>> {
+        self.passed_on.clone()
+    }
+
+    /// Runs the work without a stream: a kernel's host form.
+    pub(super) fn launch(&mut self) -> Result<(), DeviceError> {
+        let mut error = abi::Error::EMPTY;
+        // SAFETY: the table is the plugin's, filled for this call; the ABI has no stream for a kernel's host form.
+        let status = unsafe { (self.enqueue)(self.table.state, std::ptr::null(), &raw mut error) };
+        self.judge(status, &error)
+    }
+
+    fn judge(&self, status: i32, error: &abi::Error) -> Result<(), DeviceError> {
+        if status == status::OK { Ok(()) } else { Err(self.plugin.failed(status, error, &self.device)) }
+    }
+}
+
+/// Destroys a work when it is dropped.
+struct Destroy(abi::Work);
+
+impl Drop for Destroy {
+    fn drop(&mut self) {
+        if let Some(destroy) = self.0.destroy {
+            // SAFETY: the ABI: nothing is called after it, and it comes once.
+            unsafe { destroy(self.0.state) };
+        }
+    }
+}
+
+impl Work for LoadedWork {
+    fn enqueue(&mut self, stream: &mut dyn Stream) -> Result<(), DeviceError> {
+        let mut cx = StreamCx { stream, device: &self.device };
+        let table = abi::Stream {
+            header: Header::of::<abi::Stream>(),
+            cx: (&raw mut cx).cast(),
+            api: self.api.as_ptr(),
+            handle: Some(raw),
+            enqueue: Some(enqueue_inner),
+            copy: Some(copy),
+        };
+        let mut error = abi::Error::EMPTY;
+        // SAFETY: the table is the plugin's, and its state lives until `drop`; the stream's table lives for the call.
+        let status = unsafe { (self.enqueue)(self.table.state, &raw const table, &raw mut error) };
+        self.judge(status, &error)
+    }
+
+    fn failure(&mut self) -> Option<String> {
+        let own = self.table.failure.and_then(|failure| {
+            let mut text = [0 as c_char; 1024];
+            // SAFETY: as for `enqueue`; the plugin writes no more than it is told.
+            let found = unsafe { failure(self.table.state, text.as_mut_ptr(), text.len() as u32) };
+            (found != 0).then(|| format!("{}: {}", self.plugin, read_line(&text)))
+        });
+        // SAFETY: these are the work's own, which nothing else uses between its calls.
+        own.or_else(|| self.uses.inner.iter().find_map(|inner| unsafe { (**inner).0.failure() }))
+    }
+}
+
+impl Drop for LoadedWork {
+    fn drop(&mut self) {
+        if let Some(passed_on) = &self.passed_on {
+            passed_on.target().take();
+        }
+        drop(Destroy(self.table));
+    }
+}
+
+/// What a plugin's calls on its stream come to.
+struct StreamCx<'a> {
+    stream: &'a mut dyn Stream,
+    device: &'a str,
+}
+
+/// The stream behind a table, for the time of a call of the plugin's.
+///
+/// # Safety
+/// `table` is null or the one that [`LoadedWork::enqueue`] made, and its call has not returned.
+unsafe fn behind<'a>(table: *const abi::Stream) -> Result<&'a mut StreamCx<'a>, DeviceError> {
+    // SAFETY: the caller's.
+    let cx = unsafe { table.as_ref().and_then(|table| table.cx.cast::<StreamCx<'a>>().as_mut()) };
+    cx.ok_or_else(|| DeviceError::Failed("a null stream".to_string()))
+}
+
+unsafe extern "C" fn raw(table: *const abi::Stream) -> u64 {
+    // SAFETY: the ABI: the table is the one of the call.
+    guarded(|| unsafe { behind(table) }.map_or(0, |cx| cx.stream.raw().handle)).unwrap_or(0)
+}
+
+unsafe extern "C" fn enqueue_inner(
+    table: *const abi::Stream,
+    inner: *mut abi::Inner,
+    error: *mut abi::Error,
+) -> i32 {
+    fallible(error, || {
+        // SAFETY: the ABI: the table is the one of the call.
+        let cx = unsafe { behind(table) }?;
+        // SAFETY: the ABI: null, or what `Prepare::kernel` or `Prepare::op` gave, which lives as long as the work that asks.
+        let inner = unsafe { inner.cast::<Inner>().as_mut() };
+        let null = || DeviceError::Failed("a null work is to be enqueued".to_string());
+        inner.ok_or_else(null)?.0.enqueue(cx.stream)
+    })
+}
+
+unsafe extern "C" fn copy(
+    table: *const abi::Stream,
+    dst: u64,
+    src: u64,
+    bytes: u64,
+    error: *mut abi::Error,
+) -> i32 {
+    fallible(error, || {
+        // SAFETY: the ABI: the table is the one of the call.
+        let cx = unsafe { behind(table) }?;
+        let _ = cx.device;
+        // SAFETY: the ABI: the plugin vouches for both places, as any op does.
+        unsafe { cx.stream.copy(DevicePtr(dst), DevicePtr(src), bytes) }
+    })
+}
+
+/// Does something for a plugin, and tells it what came of it. Nothing unwinds into the plugin.
+pub(super) fn fallible(error: *mut abi::Error, body: impl FnOnce() -> Result<(), DeviceError>) -> i32 {
+    let outcome = guarded(body).unwrap_or_else(|| Err(DeviceError::Failed("squall panicked".to_string())));
+    match outcome {
+        Ok(()) => status::OK,
+        // SAFETY: the ABI: null, or an error that the plugin made for this call.
+        Err(failed) => match unsafe { error.as_mut() } {
+            Some(error) => write_device_error(&failed, error),
+            None => status::FAILED,
+        },
+    }
+}
+
+impl Plugin {
+    /// The error of one of its functions, in words that name it. An abort and a deadline are nobody's fault.
+    pub(super) fn failed(&self, status: i32, error: &abi::Error, device: &str) -> DeviceError {
+        match read_device_error(status, error, device) {
+            DeviceError::Failed(text) => DeviceError::Failed(format!("{self}: {text}")),
+            DeviceError::Unsupported(text) => DeviceError::Unsupported(format!("{self}: {text}")),
+            other => other,
+        }
+    }
+}
