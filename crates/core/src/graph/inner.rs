@@ -168,3 +168,115 @@ fn equal(description: &Description, rank: u32, size: u32) -> Result<(), String> 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Args;
+    use crate::device::{DeviceError, Work};
+    use crate::library_op::{Needs, OpCall, OpError, Prepare};
+    use crate::ops::{ALL_GATHER, ALL_TO_ALL, Contract, SEND};
+    use crate::task::{ArgError, Task};
+
+    struct Served(&'static Contract);
+
+    impl Task for Served {
+        fn name(&self) -> &'static str {
+            self.0.name()
+        }
+        fn summary(&self) -> &'static str {
+            self.0.summary()
+        }
+        fn params(&self) -> &'static [ParamDef] {
+            self.0.params()
+        }
+        fn example(&self) -> &'static str {
+            self.0.example()
+        }
+        fn describe(&self, args: &Args<'_>) -> Result<Description, ArgError> {
+            self.0.describe(args)
+        }
+    }
+
+    impl LibraryOp for Served {
+        fn library(&self) -> &'static str {
+            "test"
+        }
+        fn device(&self) -> &'static str {
+            "test"
+        }
+        fn needs(&self) -> Needs {
+            Needs { alignment: 8, ..Needs::NONE }
+        }
+        unsafe fn prepare(&self, _: &[OpCall<'_>], _: &mut Prepare<'_>) -> Result<Box<dyn Work>, OpError> {
+            Err(DeviceError::Unsupported("a test".to_string()).into())
+        }
+    }
+
+    fn range(ptr: u64, dtype: DType, len: u64) -> Arg<BoundRange> {
+        Arg::Buffer(BoundRange { ptr: DevicePtr(ptr), dtype, shape: [len].into() })
+    }
+
+    /// What rank 1 of two gives an op in the end.
+    fn call(
+        contract: &'static Contract,
+        args: &[(&str, Arg<BoundRange>)],
+    ) -> Result<Vec<Arg<BoundRange>>, String> {
+        let op: &'static dyn LibraryOp = Box::leak(Box::new(Served(contract)));
+        let world = World::new(2).unwrap();
+        arguments(op, &world, (CommId::WORLD, 1), args)
+    }
+
+    #[test]
+    fn ranges_come_back_as_they_were_given() {
+        let (send, recv) = (range(1 << 40, DType::F16, 4), range(4096, DType::F16, 8));
+        let given = call(&ALL_GATHER, &[("recv", recv.clone()), ("send", send.clone())]);
+        assert_eq!(given, Ok(vec![send, recv]), "in the order of the parameters");
+        // This rank's own part of the whole.
+        assert!(
+            call(
+                &ALL_GATHER,
+                &[("send", range(256 + 8, DType::F16, 4)), ("recv", range(256, DType::F16, 8))]
+            )
+            .is_ok()
+        );
+        let given = call(&ALL_TO_ALL, &[("send", range(0, DType::U8, 2)), ("recv", range(8, DType::U8, 2))]);
+        assert_eq!(given.unwrap()[2], Arg::Absent);
+    }
+
+    #[test]
+    fn what_a_task_could_not_say_is_refused_here() {
+        let gather = |send, recv| call(&ALL_GATHER, &[("send", send), ("recv", recv)]);
+        let to_all = |counts: &[i64]| {
+            let (send, recv) = (range(0, DType::U8, 2), range(8, DType::U8, 2));
+            call(&ALL_TO_ALL, &[("send", send), ("recv", recv), ("counts", Arg::List(counts.into()))])
+        };
+        assert!(to_all(&[1, 1, 1, 1]).is_ok());
+        let own = Arg::Rank(1);
+        for (found, says) in [
+            (
+                gather(range(257, DType::F16, 4), range(0, DType::F16, 8)),
+                "`send` is not aligned to its dtype",
+            ),
+            (gather(range(258, DType::F16, 4), range(0, DType::F16, 8)), "needs ranges aligned to 8 bytes"),
+            (
+                gather(range(256, DType::F16, 4), range(256, DType::F16, 8)),
+                "not where the part of rank 1 belongs",
+            ),
+            (gather(range(256, DType::F16, 4), range(0, DType::F16, 7)), "`recv` has 7 elements"),
+            (gather(range(256, DType::F16, 4), range(0, DType::F32, 8)), "must have the dtype of `send`"),
+            (gather(range(0, DType::F16, 4), range(0, DType::F16, u64::MAX)), "names f16 elements"),
+            (gather(Arg::Size(u64::MAX), range(0, DType::F16, 8)), "`send` is too great a number"),
+            (gather(Arg::Word(0), range(0, DType::F16, 8)), "`send` takes no word"),
+            (to_all(&[1, 1]), "needs a row and a column for each rank"),
+            (to_all(&[1, 2, 1, 1]), "`recv` has 2 rows, but column 1"),
+            (
+                call(&SEND, &[("buffer", range(0, DType::U8, 1)), ("peer", own)]),
+                "names its own rank as the peer",
+            ),
+        ] {
+            let error = found.unwrap_err();
+            assert!(error.contains(says), "`{says}` is not said by: {error}");
+        }
+    }
+}
