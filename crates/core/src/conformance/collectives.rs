@@ -221,8 +221,11 @@ fn reduced(
     })
 }
 
-/// The same result on all ranks.
+/// The same result on all ranks, where the library takes the dtype and the reduction.
 fn expect(target: &Target<'_>, dtype: DType, reduce: ReduceOp, contents: &[Vec<u8>], want: &[u8]) -> Outcome {
+    if !target.takes("all_reduce", dtype, reduce, want.len() as u64 / dtype.size()) {
+        return Ok(());
+    }
     for (rank, got) in reduced(target, dtype, reduce, contents)?.iter().enumerate() {
         equal(&format!("{reduce} of {dtype}, rank {rank}"), dtype, got, want, false)?;
     }

@@ -113,6 +113,8 @@ pub struct Case {
     grouped: bool,
     /// Whether devices must reach each other's memory.
     peers: bool,
+    /// The dtype that its ops are called with; `None` where it takes those that they do.
+    dtype: Option<DType>,
     run: fn(&Target<'_>) -> Outcome,
 }
 
@@ -131,7 +133,10 @@ impl Case {
             Ok(op) if self.grouped && !op.needs().groups => {
                 Some(format!("`{name}` does not stand in groups"))
             }
-            Ok(_) => None,
+            Ok(op) => self
+                .dtype
+                .filter(|dtype| !op.needs().dtypes.contains(dtype))
+                .map(|dtype| format!("`{name}` by the library `{}` takes no {dtype}", op.library())),
         });
         op.or_else(|| self.peers.then(|| target.unreached()).flatten())
     }
@@ -150,6 +155,10 @@ impl Case {
         Case { grouped: true, ..self }
     }
 
+    const fn of(self, dtype: DType) -> Case {
+        Case { dtype: Some(dtype), ..self }
+    }
+
     const fn between_peers(self) -> Case {
         Case { peers: true, ..self }
     }
@@ -161,7 +170,7 @@ const fn case(
     ops: &'static [&'static str],
     run: fn(&Target<'_>) -> Outcome,
 ) -> Case {
-    Case { name, ranks, ops, grouped: false, peers: false, run }
+    Case { name, ranks, ops, grouped: false, peers: false, dtype: None, run }
 }
 
 /// All cases.
@@ -188,31 +197,41 @@ pub static CASES: &[Case] = &[
     case("a number wins over a NaN in min and max", 2, &["all_reduce"], collectives::not_a_number),
     case("all ranks get the same bits", 2, &["all_reduce"], collectives::same_bits),
     case("send_recv shifts around a ring", 1, &["send_recv"], messages::ring),
-    case("ten million and some elements are exchanged", 2, &["send_recv"], messages::large_and_odd),
-    case("the k-th send meets the k-th receive", 2, &["send", "recv"], messages::in_order).grouped(),
-    case("a group exchanges between all pairs", 1, &["send", "recv"], messages::all_pairs).grouped(),
-    case("messages go down a line of ranks", 2, &["send", "recv"], messages::line),
+    case("ten million and some elements are exchanged", 2, &["send_recv"], messages::large_and_odd)
+        .of(DType::U32),
+    case("the k-th send meets the k-th receive", 2, &["send", "recv"], messages::in_order)
+        .grouped()
+        .of(DType::F32),
+    case("a group exchanges between all pairs", 1, &["send", "recv"], messages::all_pairs)
+        .grouped()
+        .of(DType::I32),
+    case("messages go down a line of ranks", 2, &["send", "recv"], messages::line).of(DType::I64),
     case(
         "a group of collectives and messages completes",
         2,
         &["all_reduce", "broadcast", "send", "recv"],
         groups::mixed,
     )
-    .grouped(),
-    case("a step can be run again and again", 1, &["all_reduce", "send_recv"], groups::steps),
-    case("parts of a split communicator work apart", 2, &["all_reduce", "all_gather"], groups::split),
+    .grouped()
+    .of(DType::I32),
+    case("a step can be run again and again", 1, &["all_reduce", "send_recv"], groups::steps).of(DType::I32),
+    case("parts of a split communicator work apart", 2, &["all_reduce", "all_gather"], groups::split)
+        .of(DType::I32),
     case(
         "one group meets in two communicators",
         2,
         &["all_reduce", "send", "recv"],
         groups::two_communicators,
     )
-    .grouped(),
-    case("an op is made of other ops", 1, &["all_gather", "all_reduce"], inside::composed),
-    case("a wrong call inside an op is refused", 2, &["all_gather", "all_reduce"], inside::wrong_calls),
+    .grouped()
+    .of(DType::I32),
+    case("an op is made of other ops", 1, &["all_gather", "all_reduce"], inside::composed).of(DType::I32),
+    case("a wrong call inside an op is refused", 2, &["all_gather", "all_reduce"], inside::wrong_calls)
+        .of(DType::I32),
     case("an op reads its peers' memory", 2, &[], inside::peers).between_peers(),
     case("an abort releases an op that waits by itself", 2, &[], inside::own_wait),
-    case("an abort releases a receive", 2, &["recv", "all_reduce"], abort::receive),
+    case("an abort releases a receive", 2, &["recv", "all_reduce"], abort::receive).of(DType::I32),
     case("an abort at any moment releases all ranks", 2, &["send", "recv", "all_reduce"], abort::any_moment)
-        .grouped(),
+        .grouped()
+        .of(DType::U32),
 ];

@@ -1,9 +1,8 @@
 //! The harness: a thread a rank, each with its device, its stream and its connection.
 
 use std::any::Any;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::args::{Arg, Args, BoundRange};
@@ -53,6 +52,33 @@ pub struct Rank<'a> {
     handles: Arc<Handles>,
     exchange: &'a LocalExchange,
     deadline: Instant,
+    left: Arc<Left>,
+}
+
+/// Works that cases are done with. Kept until all ranks have ended, as a plan group keeps them: a peer may still be in one, and reach the
+/// memory of this rank's.
+type Left = Mutex<Vec<Box<dyn Work>>>;
+
+/// A work that is not dropped with this.
+struct Kept {
+    work: Option<Box<dyn Work>>,
+    left: Arc<Left>,
+}
+
+impl Work for Kept {
+    fn enqueue(&mut self, stream: &mut dyn Stream) -> Result<(), DeviceError> {
+        self.work.as_mut().map_or(Ok(()), |work| work.enqueue(stream))
+    }
+
+    fn failure(&mut self) -> Option<String> {
+        self.work.as_mut()?.failure()
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).extend(self.work.take());
+    }
 }
 
 /// Device memory of a rank, with the staging memory that fills and reads it.
@@ -132,6 +158,7 @@ impl<'a> Ranks<'a> {
     ) -> Result<Vec<T>, String> {
         let deadline = Instant::now() + PATIENCE;
         let Ranks { target, world, members, aborts, exchange } = self;
+        let left = Arc::<Left>::default();
         let (done, outcomes) = mpsc::channel();
         let mut results: Vec<(u32, Option<Result<T, String>>)> =
             members.iter().map(|member| (member.rank, None)).collect();
@@ -139,7 +166,7 @@ impl<'a> Ranks<'a> {
         std::thread::scope(|scope| {
             for (place, Member { rank, device, state }) in members.into_iter().enumerate() {
                 let (world, aborts, done) = (world.clone(), aborts.clone(), done.clone());
-                let (body, exchange, target) = (&body, &exchange, &target);
+                let (body, exchange, target, left) = (&body, &exchange, &target, left.clone());
                 scope.spawn(move || {
                     let _running = Running::enter();
                     let outcome =
@@ -157,6 +184,7 @@ impl<'a> Ranks<'a> {
                                 handles,
                                 exchange,
                                 deadline,
+                                left,
                             })
                         });
                     // The receiver lives until all ranks have reported.
@@ -273,6 +301,14 @@ impl Rank<'_> {
             });
         }
         let first = calls.first().ok_or("a group has members")?.op;
+        for call in &calls {
+            let taken = call.op.needs().dtypes;
+            let refused =
+                |arg: &Arg<BoundRange>| matches!(arg, Arg::Buffer(range) if !taken.contains(&range.dtype));
+            if call.args.values.iter().any(refused) {
+                return Err(format!("{:?} is called with a dtype that it does not take", call.op));
+            }
+        }
         // An op of the suite's own uses those of the library under test; that library's own use none.
         let used = |name: &&'static str| self.target.op(name);
         let uses = first.needs().uses.iter().map(used).collect::<Result<Vec<_>, _>>()?;
@@ -303,8 +339,9 @@ impl Rank<'_> {
             services: &mut services,
         };
         // SAFETY: ranges come from buffers, which cases keep until the work is done or its rank has left it.
-        unsafe { first.prepare(&calls, &mut cx) }
-            .map_err(|error| format!("prepare {}: {error}", first.name()))
+        let work = unsafe { first.prepare(&calls, &mut cx) }
+            .map_err(|error| format!("prepare {}: {error}", first.name()))?;
+        Ok(Box::new(Kept { work: Some(work), left: self.left.clone() }))
     }
 
     /// Enqueues work and waits until it is done. Where all ranks have been aborted meanwhile, it was not, whatever the
