@@ -229,6 +229,17 @@ pub trait Work: Send {
     }
 }
 
+/// Works one after the other, as an op makes of what it is made of.
+impl Work for Vec<Box<dyn Work>> {
+    fn enqueue(&mut self, stream: &mut dyn Stream) -> Result<(), DeviceError> {
+        self.iter_mut().try_for_each(|work| work.enqueue(stream))
+    }
+
+    fn failure(&mut self) -> Option<String> {
+        self.iter_mut().find_map(|work| work.failure())
+    }
+}
+
 /// The in-order queue of one rank. Only its thread calls it.
 ///
 /// A backend's own works know their stream by downcasting it ([`Any`]).

@@ -32,9 +32,9 @@ pub trait Task: Send + Sync {
 
 /// An argument breaks a rule of its task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{param}`: {message}")]
+#[error("{}{message}", named(param, ": "))]
 pub struct ArgError {
-    /// The parameter whose argument is at fault.
+    /// The parameter whose argument is at fault; empty where it is none alone.
     pub param: &'static str,
     /// The rule, with the values in conflict.
     pub message: String,
@@ -42,10 +42,19 @@ pub struct ArgError {
     pub help: Option<String>,
 }
 
+fn named(param: &str, then: &str) -> String {
+    if param.is_empty() { String::new() } else { format!("`{param}`{then}") }
+}
+
 impl ArgError {
     /// A broken rule.
     pub fn new(param: &'static str, message: impl Into<String>) -> ArgError {
         ArgError { param, message: message.into(), help: None }
+    }
+
+    /// The error in a sentence that has named the task.
+    pub(crate) fn sentence(&self) -> String {
+        format!("{}{}", named(self.param, " "), self.message)
     }
 
     /// Adds a mend.
@@ -211,5 +220,18 @@ impl fmt::Display for Signature {
             write!(f, "{}{name} = {value}", if index == 0 { " " } else { ", " })?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_no_argument_alone_names_none() {
+        let error = ArgError::new("a", "is odd");
+        assert_eq!((error.to_string(), error.sentence()), ("`a`: is odd".into(), "`a` is odd".into()));
+        let error = ArgError::new("", "they are odd");
+        assert_eq!((error.to_string(), error.sentence()), ("they are odd".into(), "they are odd".into()));
     }
 }

@@ -231,6 +231,11 @@ pub struct Error {
     pub help: [c_char; 240],
 }
 
+impl Error {
+    /// What a caller makes before the call.
+    pub const EMPTY: Error = Error { param: NO_PARAM, member: 0, bytes: 0, text: [0; 768], help: [0; 240] };
+}
+
 /// What squall offers to the plugin as a whole. Stays for the life of the process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -384,6 +389,8 @@ pub struct Description {
     pub collective: Option<unsafe extern "C" fn(d: *const Description, op: *const c_char)>,
     /// A number that must be equal on all ranks.
     pub number: Option<unsafe extern "C" fn(d: *const Description, name: *const c_char, value: i64)>,
+    /// A number that must be, and need not be whole; compared by its bits.
+    pub real: Option<unsafe extern "C" fn(d: *const Description, name: *const c_char, value: f64)>,
     /// A dtype that must be.
     pub dtype: Option<unsafe extern "C" fn(d: *const Description, name: *const c_char, value: u32)>,
     /// A word that must be; it stays where it is for good.

@@ -22,6 +22,7 @@ mod abort;
 mod collectives;
 mod found;
 mod groups;
+mod inside;
 mod level;
 mod memory;
 mod messages;
@@ -83,6 +84,16 @@ impl<'a> Target<'a> {
         })
     }
 
+    /// Why some device does not reach the memory of another.
+    fn unreached(&self) -> Option<String> {
+        let reach = || {
+            let devices =
+                (0..self.ranks).map(|index| self.backend.open(index)).collect::<Result<Vec<_>, _>>()?;
+            devices.iter().try_for_each(|a| devices.iter().try_for_each(|b| a.reach(b.id())))
+        };
+        reach().err().map(|error| error.to_string())
+    }
+
     /// The worlds that cases run in.
     fn worlds(&self, least: u32) -> impl Iterator<Item = u32> {
         [1, 2, 3, 4, 7].into_iter().filter(move |&world| world >= least && world <= self.ranks)
@@ -99,6 +110,8 @@ pub struct Case {
     /// The ops it takes, and whether in groups.
     ops: &'static [&'static str],
     grouped: bool,
+    /// Whether devices must reach each other's memory.
+    peers: bool,
     run: fn(&Target<'_>) -> Outcome,
 }
 
@@ -112,13 +125,14 @@ impl Case {
                 target.ranks
             ));
         }
-        self.ops.iter().find_map(|name| match target.op(name) {
+        let op = self.ops.iter().find_map(|name| match target.op(name) {
             Err(reason) => Some(reason),
             Ok(op) if self.grouped && !op.needs().groups => {
                 Some(format!("`{name}` does not stand in groups"))
             }
             Ok(_) => None,
-        })
+        });
+        op.or_else(|| self.peers.then(|| target.unreached()).flatten())
     }
 
     /// Runs the case. The error has its name and what went wrong.
@@ -129,6 +143,10 @@ impl Case {
     const fn grouped(self) -> Case {
         Case { grouped: true, ..self }
     }
+
+    const fn between_peers(self) -> Case {
+        Case { peers: true, ..self }
+    }
 }
 
 const fn case(
@@ -137,7 +155,7 @@ const fn case(
     ops: &'static [&'static str],
     run: fn(&Target<'_>) -> Outcome,
 ) -> Case {
-    Case { name, ranks, ops, grouped: false, run }
+    Case { name, ranks, ops, grouped: false, peers: false, run }
 }
 
 /// All cases.
@@ -184,6 +202,10 @@ pub static CASES: &[Case] = &[
         groups::two_communicators,
     )
     .grouped(),
+    case("an op is made of other ops", 1, &["all_gather", "all_reduce"], inside::composed),
+    case("a wrong call inside an op is refused", 2, &["all_gather", "all_reduce"], inside::wrong_calls),
+    case("an op reads its peers' memory", 2, &[], inside::peers).between_peers(),
+    case("an abort releases an op that waits by itself", 2, &[], inside::own_wait),
     case("an abort releases a receive", 2, &["recv", "all_reduce"], abort::receive),
     case("an abort at any moment releases all ranks", 2, &["send", "recv", "all_reduce"], abort::any_moment)
         .grouped(),

@@ -12,7 +12,7 @@ use crate::device::{Device, DeviceError, DevicePtr, Memory, Stream, Work};
 use crate::dtype::DType;
 use crate::group::exchange::LocalExchange;
 use crate::group::handles::Handles;
-use crate::library_op::{Abort, Connect, LibraryOp, OpCall, Prepare, Session};
+use crate::library_op::{Abort, Connect, Exchange, LibraryOp, OpCall, Prepare, Session};
 use crate::ops::Parts;
 use crate::plan::services::{PlanServices, Sessions};
 use crate::wait::Running;
@@ -319,6 +319,12 @@ impl Rank<'_> {
     pub fn run_group(&mut self, group: &[Op]) -> Result<(), String> {
         let mut work = self.prepare(group)?;
         self.run(&mut *work).map_err(|error| error.to_string())
+    }
+
+    /// Waits until all ranks of the world have come here.
+    pub fn barrier(&self) -> Result<(), String> {
+        let all = self.exchange.all_gather(CommId::WORLD, self.rank, &[], self.deadline);
+        all.map(drop).map_err(|error| error.to_string())
     }
 
     /// Waits until the stream is done.

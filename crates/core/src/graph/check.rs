@@ -34,7 +34,7 @@ impl Context<'_> {
     }
 
     fn rule(&self, error: ArgError) -> Diagnostic {
-        let text = format!("{}: `{}` {}", self.what, error.param, error.message);
+        let text = format!("{}: {}", self.what, error.sentence());
         let diagnostic = self.error(codes::RULE, error.param, text);
         match error.help {
             Some(help) => diagnostic.with_help(help),

@@ -187,8 +187,7 @@ fn refused(
         None => (None, String::new(), ""),
     };
     let label = Label::at(span, "").on_rank(graph.rank()).in_task(task);
-    let mut report =
-        Diagnostic::error(codes::REFUSED, format!("op `{name}`: `{}` {}", error.param, error.message), label);
+    let mut report = Diagnostic::error(codes::REFUSED, format!("op `{name}`: {}", error.sentence()), label);
     report.help = error.help;
     GroupError::Refused(Box::new(report))
 }

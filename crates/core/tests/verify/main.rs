@@ -15,6 +15,9 @@
 //! | [`overlaps`] | ranges that overlap, against a comparison of all pairs |
 //! | [`partial`] | jobs some of whose tasks were refused |
 //! | [`plan_hash`] | what changes the plan hash and what does not |
+//! | [`processes`] | jobs that one process alone can run, and jobs that several can |
+//! | [`registry`] | what cannot be registered beside something else, and what cannot be used inside an op |
+//! | [`symmetric`] | ops that treat all ranks alike, and say no more of themselves |
 //! | [`swaps`] | buffers that are swapped, turn by turn |
 
 #![allow(
@@ -36,5 +39,8 @@ mod overlaps;
 mod partial;
 mod parts;
 mod plan_hash;
+mod processes;
+mod registry;
 mod stub;
 mod swaps;
+mod symmetric;

@@ -69,6 +69,8 @@ const PICKY: Needs = Needs {
     ..Needs::NONE
 };
 
+const FAR: Needs = Needs { uses: &["all_reduce"], ..Needs::NONE };
+
 /// An op that says what cannot be: of ranges and of peers, depending on its word.
 struct Liar;
 
@@ -101,12 +103,23 @@ impl Task for Liar {
     }
 }
 
-/// All contracts by `stub` on `test` and `host` devices; `packed_sum` by `picky`, `eager_sum` by `eager`; on `twin` devices `send` by two.
+/// An op as a library of these tests serves it; it lives as long as the program.
+pub(crate) fn op(
+    name: &'static str,
+    contract: &'static dyn Task,
+    library: &'static str,
+    device: &'static str,
+    needs: Needs,
+) -> Item {
+    Item::Op(Box::leak(Box::new(Stub { name, contract, library, device, needs })))
+}
+
+/// All contracts by `stub` on `test` and `host` devices; `packed_sum` by `picky`, `eager_sum` by `eager`, `near_sum` by `near`, which
+/// takes one process, and `far_sum` by `far`, which uses an `all_reduce`; on `twin` devices `send` by two.
 pub(crate) static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
     let mut registry = Registry::default();
     let mut add = |name, contract: &'static dyn Task, library, device, needs| {
-        let op = Box::leak(Box::new(Stub { name, contract, library, device, needs }));
-        registry.add(&Item::Op(op), "these tests").unwrap();
+        registry.add(&op(name, contract, library, device, needs), "these tests").unwrap();
     };
     for contract in ops::CONTRACTS {
         add(Task::name(contract), contract, "stub", "test", Needs::NONE);
@@ -114,6 +127,9 @@ pub(crate) static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
     }
     add("packed_sum", &ops::ALL_REDUCE, "picky", "test", PICKY);
     add("eager_sum", &ops::ALL_REDUCE, "eager", "test", Needs { captures: false, ..Needs::NONE });
+    add("near_sum", &ops::ALL_REDUCE, "near", "test", Needs { single_process: true, ..Needs::NONE });
+    add("far_sum", &ops::ALL_REDUCE, "far", "test", FAR);
+    add("far_sum", &ops::ALL_REDUCE, "far", "twin", FAR);
     add("lie", &Liar, "stub", "test", Needs::NONE);
     add("send", &ops::SEND, "one", "twin", Needs::NONE);
     add("send", &ops::SEND, "two", "twin", Needs::NONE);

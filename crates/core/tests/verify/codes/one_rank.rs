@@ -364,6 +364,19 @@ pub(super) const CASES: &[Case] = &[
     ),
     case(
         codes::LIBRARY,
+        "t.op",
+        &[
+            "`far_sum` by the library `far` uses `all_reduce` inside itself, but no library serves `all_reduce` on twin devices",
+        ],
+        || {
+            let mut g = TaskGraph::builder(&REGISTRY, &world(1), 0, "twin");
+            let x = g.buffer(f32s("x", 4));
+            g.step(task("t", "far_sum").arg("buffer", x).arg("reduce", "sum"));
+            g.build().unwrap_err().0
+        },
+    ),
+    case(
+        codes::LIBRARY,
         "t.buffer",
         &["`packed_sum` by the library `picky` takes f32, f16; `buffer` is i32"],
         || {

@@ -423,4 +423,21 @@ pub(super) const CASES: &[Case] = &[
             verified.unwrap().check_capture().unwrap_err().0
         },
     ),
+    case(
+        codes::PROCESSES,
+        "t.op",
+        0,
+        &[
+            "`near_sum` by the library `near` reaches the memory of its peers, and those on `row` may be in other processes (and on 3 more ranks)",
+        ],
+        || {
+            let (world, row) = rows();
+            let verified = on(&world, |g, _| {
+                let x = g.buffer(f32s("x", 4));
+                g.step(sum("s", x))
+                    .finish(task("t", "near_sum").on(row).arg("buffer", x).arg("reduce", "sum"));
+            });
+            verified.unwrap().check_processes(2).unwrap_err().0
+        },
+    ),
 ];
