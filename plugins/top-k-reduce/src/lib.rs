@@ -173,7 +173,7 @@ impl LibraryOp for TopK {
             chain.kernel(cx.device, &TAKE, wide, &[data, state, own.clone()])?;
             let gather = [("send", own), ("recv", Arg::Buffer(gathered.clone()))];
             chain.works.push(cx.op("all_gather", call.comm, &gather)?);
-            chain.kernel(cx.device, &CLEAR, wide, &[grad.clone()])?;
+            chain.kernel(cx.device, &CLEAR, wide, std::slice::from_ref(&grad))?;
             for rank in 0..size {
                 chain.kernel(
                     cx.device,
