@@ -40,6 +40,10 @@ fn digits_are_trained_data_parallel() {
         run(&copied, "train.toml", world, Some(60));
         let got = [copied.read::<f32>("out/w.npy").0, copied.read("out/b.npy").0].concat();
         near(&name, &got, &expected(&name).0, 1e-4);
+        // The same with products by the plugin `blas`.
+        run(&copied, "gemm.toml", world, Some(60));
+        let got = [copied.read::<f32>("out/gemm-w.npy").0, copied.read("out/gemm-b.npy").0].concat();
+        near(&name, &got, &expected(&name).0, 1e-4);
         // The same with every parameter on one rank alone.
         run(&copied, "sharded.toml", world, Some(60));
         near(&name, &copied.read::<f32>("out/parameters.npy").0, &expected(&name).0, 1e-4);

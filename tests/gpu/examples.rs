@@ -22,6 +22,7 @@ const EXAMPLES: &[(&str, &[(&str, u64)])] = &[
         &[
             ("train.toml", 450),
             ("eval.toml", 3),
+            ("gemm.toml", 50),
             ("sharded.toml", 50),
             ("epochs.toml", 50),
             ("resume.toml", 50),

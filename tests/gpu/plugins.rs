@@ -1,7 +1,7 @@
 //! Plugins, linked in: on GPUs they give what they give on the host.
 
-use blas as _;
 use clip_norm as _;
+use squall_blas as _;
 use squall_core::conformance::Random;
 use squall_core::{BufferDecl, DType, Download, GraphBuilder, OpSpec, Upload};
 use top_k_reduce as _;

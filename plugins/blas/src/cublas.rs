@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
-use squall_core::{DType, DeviceError};
 use squall_dylib::Wanted;
+use squall_plugin::core::{DType, DeviceError};
 
 use crate::Product;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
-use squall_core::{Args, BoundRange, Device, DeviceError, Memory, OpError, Prepare, Stream, Work};
+use squall_plugin::core::{Args, BoundRange, Device, DeviceError, Memory, OpError, Prepare, Stream, Work};
 
 use crate::Product;
 use crate::cublas::{self, ColumnMajor, Functions, Opaque};

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use squall_core::{
+use squall_plugin::core::{
     Args, BoundRange, Cover, DType, DeviceError, Element, Grid, HostCall, KernelDef, OpError, Prepare,
     Scalar, Work,
 };

@@ -11,7 +11,7 @@ mod cublas;
 mod cuda;
 mod host;
 
-use squall_core::{
+use squall_plugin::core::{
     Access, Arg, ArgError, Args, BoundRange, BufferRange, DType, Description, LibraryOp, Mode, Needs, OpCall,
     OpError, ParamDef, Prepare, Task, Type, Work, register_op,
 };
@@ -34,6 +34,7 @@ pub static GEMM_ON_HOST: Gemm = Gemm { device: "host", dtypes: &[DType::F32, DTy
 pub static GEMM_ON_CUDA: Gemm = Gemm { device: "cuda", dtypes: DType::FLOATS };
 
 register_op!(&GEMM_ON_HOST, &GEMM_ON_CUDA);
+squall_plugin::export!();
 
 /// The op on one kind of device.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use blas as _;
+use squall_blas as _;
 use squall_core::{
     BufferDecl, DType, Download, GraphBuilder, OpSpec, Options, PlanGroup, Problems, Registry, TaskGraph,
     Upload, Verified, World, verify,

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use squall_core::{
+use squall_plugin::core::{
     Arg, ArgError, Args, BoundRange, Cover, CudaSource, DType, Description, DeviceError, Grid, HostCall,
     KernelDef, LibraryOp, Memory, Needs, OpCall, OpError, ParamDef, Prepare, ReduceOp, Stream, Task, Type,
     Work, register_op,
@@ -74,6 +74,7 @@ __device__ void scale(squall::Buffer<f32> data, squall::Buffer<f64> sums, squall
 }";
 
 register_op!(&ClipNorm("host"), &ClipNorm("cuda"));
+squall_plugin::export!();
 
 /// The op on one kind of device.
 struct ClipNorm(&'static str);
@@ -107,28 +108,28 @@ impl LibraryOp for ClipNorm {
         let sums = Arg::Buffer(BoundRange { ptr: memory.ptr(), dtype: DType::F64, shape: Arc::new([PARTS]) });
         let (data, max) = (call.args.get("data").clone(), call.args.get("max").clone());
         // SAFETY: the caller vouches for the ranges of the call, and `memory` is freed after the works.
-        let works = unsafe {[
+        let works = unsafe { vec![
             cx.device.kernel(&SQUARES, vec![data.clone(), sums.clone()], grid)?,
             cx.op("all_reduce", call.comm, &[("buffer", sums.clone()), ("reduce", Arg::Word(ReduceOp::Sum as u32))])?,
             cx.device.kernel(&SCALE, vec![data, sums, max], grid)?,
-        ]};
+        ] };
         Ok(Box::new(Clip { works, _memory: memory }))
     }
 }
 
 /// The works, enqueued one after another, and the memory that they share.
 struct Clip {
-    works: [Box<dyn Work>; 3],
+    works: Vec<Box<dyn Work>>,
     _memory: Box<dyn Memory>,
 }
 
 impl Work for Clip {
     fn enqueue(&mut self, stream: &mut dyn Stream) -> Result<(), DeviceError> {
-        self.works.iter_mut().try_for_each(|work| work.enqueue(stream))
+        self.works.enqueue(stream)
     }
 
     fn failure(&mut self) -> Option<String> {
-        self.works.iter_mut().find_map(|work| work.failure())
+        self.works.failure()
     }
 }
 

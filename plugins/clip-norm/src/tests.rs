@@ -1,6 +1,6 @@
-use squall_core::DType;
 use squall_cuda_backend::compile::{Arch, compile};
 use squall_cuda_backend::kernel::Specialised;
+use squall_plugin::core::DType;
 
 use crate::{BLOCK, SCALE, SQUARES};
 

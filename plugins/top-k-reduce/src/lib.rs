@@ -5,7 +5,7 @@
 //! step's gradient before its largest are selected.
 //!
 //! The key decision: the op is made of works that squall makes ready, kernels with a host form and a CUDA source ([`select`]) around an
-//! `all_gather` that it [uses](squall_core::Needs::uses). So it is written once for hosts and GPUs, and runs over whatever library
+//! `all_gather` that it [uses](squall_plugin::core::Needs::uses). So it is written once for hosts and GPUs, and runs over whatever library
 //! gathers there. The cost: every rank is sent all ranks' entries, 8 · k · world bytes, which pays while k · world is well below n.
 //!
 //! Everything is exact: NaNs count as the greatest magnitudes, of equal ones the lower index comes first, and contributions are added
@@ -15,7 +15,7 @@ mod select;
 
 use std::sync::Arc;
 
-use squall_core::{
+use squall_plugin::core::{
     Arg, ArgError, Args, BoundRange, BufferRange, DType, Description, Device, DeviceError, DevicePtr, Grid,
     KernelDef, LibraryOp, Memory, Needs, OpCall, OpError, ParamDef, Prepare, Presence, Stream, Task, Type,
     Work, count, register_op,
@@ -42,6 +42,7 @@ pub static ON_HOST: TopK = TopK { device: "host" };
 pub static ON_CUDA: TopK = TopK { device: "cuda" };
 
 register_op!(&ON_HOST, &ON_CUDA);
+squall_plugin::export!();
 
 /// The op on one kind of device.
 #[derive(Debug)]
@@ -172,7 +173,7 @@ impl LibraryOp for TopK {
             chain.kernel(cx.device, &TAKE, wide, &[data, state, own.clone()])?;
             let gather = [("send", own), ("recv", Arg::Buffer(gathered.clone()))];
             chain.works.push(cx.op("all_gather", call.comm, &gather)?);
-            chain.kernel(cx.device, &CLEAR, wide, &[grad.clone()])?;
+            chain.kernel(cx.device, &CLEAR, wide, std::slice::from_ref(&grad))?;
             for rank in 0..size {
                 chain.kernel(
                     cx.device,
@@ -224,10 +225,10 @@ impl Chain {
 
 impl Work for Chain {
     fn enqueue(&mut self, stream: &mut dyn Stream) -> Result<(), DeviceError> {
-        self.works.iter_mut().try_for_each(|work| work.enqueue(stream))
+        self.works.enqueue(stream)
     }
 
     fn failure(&mut self) -> Option<String> {
-        self.works.iter_mut().find_map(|work| work.failure())
+        self.works.failure()
     }
 }

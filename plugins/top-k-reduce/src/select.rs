@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-use squall_core::{Cover, CudaSource, DType, HostCall, KernelDef, ParamDef, Presence, Type};
+use squall_plugin::core::{Cover, CudaSource, DType, HostCall, KernelDef, ParamDef, Presence, Type};
 
 const F32: Type = Type::Is(DType::F32);
 const DATA: ParamDef = ParamDef::read("data", F32, "[n]");
@@ -181,9 +181,9 @@ fn scatter(call: &HostCall<'_>) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use squall_core::DType;
     use squall_cuda_backend::compile::{Arch, compile};
     use squall_cuda_backend::kernel::Specialised;
+    use squall_plugin::core::{DType, ParamKind};
 
     use super::*;
 
@@ -193,7 +193,7 @@ mod tests {
         for kernel in [&NARROW, &LOCATE, &TAKE, &ACCUMULATE, &CLEAR, &SCATTER] {
             let dtypes: Vec<DType> = (kernel.params.iter())
                 .map(|param| match param.kind {
-                    squall_core::ParamKind::Buffer(_, Type::Is(dtype)) => dtype,
+                    ParamKind::Buffer(_, Type::Is(dtype)) => dtype,
                     _ => DType::U8, // which nobody looks at
                 })
                 .collect();
