@@ -62,9 +62,6 @@ impl Task for Gemm {
 [pipeline]
 name = "gemm"
 
-[world]
-devices = "host:0..1"
-
 [buffer.a]
 dtype = "f32"
 shape = [2, 3]
