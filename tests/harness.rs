@@ -4,6 +4,7 @@
 pub mod pipelines;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::{env, fs};
 
@@ -15,16 +16,51 @@ use squall_kernels_std as _;
 use squall_runner::files::{self, npy};
 use squall_runner::manifest::devices::Devices;
 use squall_runner::manifest::{self, Manifest};
+use squall_runner::plugin::{self, Wanted};
 use squall_runner::run::{self, Readings, Request, RunError, Summary, Watcher};
 use tempfile::TempDir;
 
 /// The sizes of world that pipelines are tested on: none to talk to, a pair, odd, even, and more than there are cores.
 pub const WORLDS: [u32; 5] = [1, 2, 3, 4, 7];
 
-/// All that is linked into these tests.
+/// All that is linked into these tests; with the plugins of [`PLUGINS`] where [`load_plugins`] was called first.
 pub fn registry() -> &'static Registry {
-    static REGISTRY: LazyLock<Registry> = LazyLock::new(|| Registry::linked().unwrap());
+    static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
+        let linked = Registry::linked().unwrap();
+        if !LOAD.load(Ordering::Relaxed) {
+            return linked;
+        }
+        let wanted: Vec<Wanted> = PLUGINS.iter().map(|name| Wanted::option(&plugin(name))).collect();
+        plugin::load(&linked, &wanted).unwrap_or_else(|problem| panic!("{problem:?}")).registry
+    });
     &REGISTRY
+}
+
+static LOAD: AtomicBool = AtomicBool::new(false);
+
+/// The plugins that [`registry`] may have.
+pub const PLUGINS: [&str; 3] = ["clip_norm", "squall_blas", "top_k_reduce"];
+
+/// Has [`registry`] load plugins, which it is asked for afterwards.
+pub fn load_plugins() {
+    LOAD.store(true, Ordering::Relaxed);
+}
+
+/// A plugin of the workspace, which was built with these tests; or in the folder that `SQUALL_TEST_PLUGINS` names.
+pub fn plugin(name: &str) -> PathBuf {
+    let built = || env::current_exe().unwrap().parent().unwrap().to_path_buf();
+    let folder = env::var_os("SQUALL_TEST_PLUGINS").map_or_else(built, PathBuf::from);
+    folder.join(format!("{}{name}{}", env::consts::DLL_PREFIX, env::consts::DLL_SUFFIX))
+}
+
+/// Writes the manifest of the plugin `blas` beside those of the copied example `digits`, whose data it reads; returns its path.
+pub fn with_gemm(digits: &Copied) -> PathBuf {
+    let (path, text) = (digits.path("gemm.toml"), include_str!("../plugins/blas/digits.toml"));
+    let text = text.replace("../../examples/digits/", "");
+    let loaded = plugin("squall_blas").canonicalize().unwrap();
+    fs::write(&path, text.replace("../../target/release/libsquall_blas.so", loaded.to_str().unwrap()))
+        .unwrap();
+    path
 }
 
 /// A run that came to its end, with the folder it ran in.

@@ -20,7 +20,6 @@ fn every_manifest_is_tested_here_and_told_of_in_the_table() {
         "conjugate-gradient/cg.toml",
         "digits/epochs.toml",
         "digits/eval.toml",
-        "digits/gemm.toml",
         "digits/resume.toml",
         "digits/sharded.toml",
         "digits/train.toml",

@@ -33,8 +33,3 @@ mod resumed;
 mod swaps;
 mod unequal;
 mod workloads;
-
-// Plugins, linked in: their examples are run with all others.
-use clip_norm as _;
-use squall_blas as _;
-use top_k_reduce as _;

@@ -6,7 +6,7 @@ use std::path::Path;
 use squall_core::Element;
 use squall_runner::manifest::{self, Manifest};
 use squall_runner::run::{self, Request, Watcher};
-use squall_tests::{Copied, hosts, read_npy, registry, run_file, run_manifest};
+use squall_tests::{Copied, hosts, read_npy, registry, run_file, run_manifest, with_gemm};
 
 const WORLDS: [u32; 5] = [1, 2, 3, 4, 7];
 
@@ -41,8 +41,8 @@ fn digits_are_trained_data_parallel() {
         let got = [copied.read::<f32>("out/w.npy").0, copied.read("out/b.npy").0].concat();
         near(&name, &got, &expected(&name).0, 1e-4);
         // The same with products by the plugin `blas`.
-        run(&copied, "gemm.toml", world, Some(60));
-        let got = [copied.read::<f32>("out/gemm-w.npy").0, copied.read("out/gemm-b.npy").0].concat();
+        run_file(&with_gemm(&copied), Some(&hosts(world)), Some(60)).unwrap();
+        let got = [copied.read::<f32>("out/w.npy").0, copied.read("out/b.npy").0].concat();
         near(&name, &got, &expected(&name).0, 1e-4);
         // The same with every parameter on one rank alone.
         run(&copied, "sharded.toml", world, Some(60));

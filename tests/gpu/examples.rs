@@ -22,7 +22,6 @@ const EXAMPLES: &[(&str, &[(&str, u64)])] = &[
         &[
             ("train.toml", 450),
             ("eval.toml", 3),
-            ("gemm.toml", 50),
             ("sharded.toml", 50),
             ("epochs.toml", 50),
             ("resume.toml", 50),
@@ -51,7 +50,7 @@ fn manifest(on: On, path: &Path, world: u32) -> Manifest {
 }
 
 /// Runs a manifest of a copied example, on the host or where the trial runs.
-fn ran(on: On, copied: &Copied, name: &str, world: u32) -> Summary {
+pub(crate) fn ran(on: On, copied: &Copied, name: &str, world: u32) -> Summary {
     let manifest = manifest(on, &copied.path(name), world);
     let devices = if on.is_gpu() { on.devices(world) } else { hosts(world) };
     run_manifest(&manifest, &copied.path(""), Some(&devices), None)

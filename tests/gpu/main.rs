@@ -160,6 +160,7 @@ const TESTS: &[Test] = &[
         .and_host(),
     Test::gpu("norms are clipped as on the host", 1, plugins::clip_norm).captured().and_host(),
     Test::gpu("products by cuBLAS are the host's", 1, plugins::gemm).captured().and_host(),
+    Test::gpu("digits are trained with the plugin for products", 1, plugins::digits).captured().and_host(),
     Test::gpu("an unmatched receive ends at the deadline", 2, failing::receive).captured().and_host(),
     Test::gpu("a skipped collective ends at the deadline", 2, failing::skipped).captured().and_host(),
     Test::gpu("nothing is left of aborted groups", 2, failing::ten_rounds).captured().and_host(),
@@ -204,6 +205,7 @@ fn found() -> Found {
 }
 
 fn main() -> ExitCode {
+    squall_tests::load_plugins();
     if let Ok(name) = std::env::var(APART) {
         let on = On::of(&std::env::var(APART_ON).unwrap()).unwrap();
         // A panic ends the process with another status.

@@ -1,11 +1,11 @@
-//! Plugins, linked in: on GPUs they give what they give on the host.
+//! Plugins, loaded: on GPUs they give what they give on the host.
 
-use clip_norm as _;
-use squall_blas as _;
 use squall_core::conformance::Random;
 use squall_core::{BufferDecl, DType, Download, GraphBuilder, OpSpec, Upload};
-use top_k_reduce as _;
 
+use squall_tests::{Copied, with_gemm};
+
+use crate::examples::ran;
 use crate::on::On;
 
 const STEPS: u64 = 4;
@@ -135,6 +135,20 @@ pub(crate) fn clip_norm(on: On) {
         let input = |rank, step, _| numbers(rank, step, n as usize);
         let close = |got: f32, expected: f32| (got - expected).abs() <= expected.abs() * f32::EPSILON;
         with_the_host(on, &["data"], 1, &input, &build, &close);
+    }
+}
+
+/// The weights are those of the training on the host.
+pub(crate) fn digits(on: On) {
+    let copied = Copied::new("digits");
+    with_gemm(&copied);
+    for ranks in [1, on.ranks] {
+        let [got, expected] = [on, On::HOST].map(|on| {
+            assert_eq!(ran(on, &copied, "gemm.toml", ranks).steps, 450);
+            copied.read::<f32>("out/w.npy").0
+        });
+        let apart = got.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(apart <= 1e-4, "{ranks} ranks: {apart} apart");
     }
 }
 
