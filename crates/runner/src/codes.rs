@@ -26,7 +26,6 @@ codes! {
     WRONG_TYPE = "E0105", "The value has another type than its key takes.";
     BAD_VALUE = "E0106", "The value has the right type and is not one of those allowed.";
     CONFLICTING_KEYS = "E0107", "Keys that exclude each other stand together.";
-    UNSUPPORTED = "E0108", "The language has this, and this version does not.";
     BAD_NAME = "E0109", "The name is not an identifier, or is reserved.";
     DUPLICATE_NAME = "E0110", "Two things have one name.";
     CYCLE = "E0111", "Definitions need each other in a circle.";
@@ -71,7 +70,6 @@ codes! {
     PLUGIN_INIT = "E0175", "A plugin says that it cannot work here.";
     PLUGIN_CONFLICT = "E0176", "A plugin brings what is there already.";
     PLUGIN_TWICE = "E0177", "A manifest names one plugin twice.";
-    PLUGIN_UNLOADED = "E0178", "The plugins of a manifest were not loaded.";
 
     DATA = "E0310", "A data file is missing, or is not what the buffer needs.";
     CONTENTS = "E0311", "A buffer cannot hold the values that it is to begin with.";

@@ -12,8 +12,6 @@ pub(crate) struct Level {
     pub(crate) title: &'static str,
     /// The keys it takes.
     pub(crate) keys: &'static [&'static str],
-    /// Keys of the language that this version does not read.
-    pub(crate) later: &'static [&'static str],
     /// Keys of other systems, with what to write instead.
     pub(crate) habits: &'static [(&'static str, &'static str)],
 }
@@ -34,7 +32,6 @@ pub(crate) const ROOT: Level = Level {
         "watch",
         "checkpoint",
     ],
-    later: &[],
     habits: &[
         ("version", "the language's version is written `manifest = 1`"),
         ("schema", "the language's version is written `manifest = 1`"),
@@ -52,7 +49,6 @@ pub(crate) const ROOT: Level = Level {
 pub(crate) const PLUGIN: Level = Level {
     title: "`[[plugin]]`",
     keys: &["path", "sha256"],
-    later: &[],
     habits: &[
         ("file", "write `path`"),
         ("library", "write `path`"),
@@ -76,7 +72,6 @@ pub(crate) const PIPELINE: Level = Level {
         "block",
         "seed",
     ],
-    later: &[],
     habits: &[
         ("iterations", "write `steps`"),
         ("iters", "write `steps`"),
@@ -92,7 +87,6 @@ pub(crate) const PIPELINE: Level = Level {
 pub(crate) const WORLD: Level = Level {
     title: "`[world]`",
     keys: &["devices", "require", "mesh"],
-    later: &[],
     habits: &[
         ("size", "the world has a rank for each of `devices`: `devices = \"host:0..4\"`"),
         ("world_size", "the world has a rank for each of `devices`: `devices = \"host:0..4\"`"),
@@ -110,7 +104,6 @@ pub(crate) const WORLD: Level = Level {
 pub(crate) const COMMUNICATOR: Level = Level {
     title: "`[communicator.NAME]`",
     keys: &["color", "key"],
-    later: &[],
     habits: &[
         ("split", "write `color`: ranks of one color form one communicator"),
         ("group", "write `color`: ranks of one color form one communicator"),
@@ -121,7 +114,6 @@ pub(crate) const COMMUNICATOR: Level = Level {
 pub(crate) const BUFFER: Level = Level {
     title: "`[buffer.NAME]`",
     keys: &["dtype", "shape", "init", "feed", "upload", "download", "save"],
-    later: &[],
     habits: &[
         ("type", "write `dtype`"),
         ("len", "write `shape = [\"n\"]`"),
@@ -140,7 +132,6 @@ pub(crate) const BUFFER: Level = Level {
 pub(crate) const INIT: Level = Level {
     title: "`init`",
     keys: &["fill", "values", "iota", "random", "npy", "safetensors", "tensor", "shard", "slice", "convert"],
-    later: &[],
     habits: &[
         ("value", "write `fill` for one number or `values` for a list"),
         ("zeros", "write `fill = 0.0`"),
@@ -155,7 +146,6 @@ pub(crate) const INIT: Level = Level {
 pub(crate) const RANDOM: Level = Level {
     title: "`random`",
     keys: &["low", "high", "mean", "std"],
-    later: &[],
     habits: &[
         ("min", "write `low`"),
         ("max", "write `high`"),
@@ -168,7 +158,6 @@ pub(crate) const RANDOM: Level = Level {
 pub(crate) const FEED: Level = Level {
     title: "`feed`",
     keys: &["npy", "shard", "slice", "convert", "shuffle", "end", "pad"],
-    later: &[],
     habits: &[
         ("batch", "the first axis of the buffer's shape is the batch"),
         ("batch_size", "the first axis of the buffer's shape is the batch"),
@@ -180,7 +169,6 @@ pub(crate) const FEED: Level = Level {
 pub(crate) const SAVE: Level = Level {
     title: "`save`",
     keys: &["npy", "png", "rank", "gather"],
-    later: &[],
     habits: &[("file", "write `npy` or `png`"), ("path", "write `npy` or `png`"), ("root", "write `rank`")],
 };
 
@@ -188,14 +176,10 @@ pub(crate) const SAVE: Level = Level {
 pub(crate) const TASK_KEYS: &[&str] =
     &["name", "kernel", "op", "group", "swap", "do", "for", "args", "grid", "library", "when"];
 
-pub(crate) const TASK: Level = Level { title: "a task", keys: TASK_KEYS, later: &[], habits: TASK_HABITS };
+pub(crate) const TASK: Level = Level { title: "a task", keys: TASK_KEYS, habits: TASK_HABITS };
 
-pub(crate) const ENTRY: Level = Level {
-    title: "an entry of a group",
-    keys: &["for", "op", "args", "when"],
-    later: &[],
-    habits: TASK_HABITS,
-};
+pub(crate) const ENTRY: Level =
+    Level { title: "an entry of a group", keys: &["for", "op", "args", "when"], habits: TASK_HABITS };
 
 const TASK_HABITS: &[(&str, &str)] = &[
     ("if", "write `when`"),
@@ -229,7 +213,6 @@ const TASK_HABITS: &[(&str, &str)] = &[
 pub(crate) const GRID: Level = Level {
     title: "`grid`",
     keys: &["threads", "block"],
-    later: &[],
     habits: &[
         ("blocks", "write `threads`: how many there is work for; the number of blocks follows"),
         ("grid", "write `threads`: how many there is work for; the number of blocks follows"),
@@ -242,14 +225,12 @@ pub(crate) const GRID: Level = Level {
 pub(crate) const WATCH: Level = Level {
     title: "`[[watch]]`",
     keys: &["name", "value", "every", "rank"],
-    later: &[],
     habits: &[("buffer", "write `value`"), ("interval", "write `every`"), ("when", "write `every`")],
 };
 
 pub(crate) const CHECKPOINT: Level = Level {
     title: "`[checkpoint]`",
     keys: &["dir", "every", "keep"],
-    later: &[],
     habits: &[
         ("path", "write `dir`"),
         ("folder", "write `dir`"),
@@ -285,24 +266,16 @@ pub struct Key {
     pub table: &'static str,
     /// The key.
     pub name: &'static str,
-    /// Whether this version reads it; the rest it knows, and refuses as not supported.
-    pub is_read: bool,
 }
 
 /// Every key of the language, table by table: what a reference of it must name.
 pub fn keys() -> impl Iterator<Item = Key> {
-    LEVELS.iter().flat_map(|level| {
-        let key = |is_read| move |name: &&'static str| Key { table: level.title, name, is_read };
-        level.keys.iter().map(key(true)).chain(level.later.iter().map(key(false)))
-    })
+    LEVELS.iter().flat_map(|level| level.keys.iter().map(|name| Key { table: level.title, name }))
 }
 
 impl Level {
     /// What to say of a key that this table does not take.
     pub(crate) fn unknown_key(&self, key: &str, span: Span) -> Diagnostic {
-        if self.later.contains(&key) {
-            return unsupported(key, span, &format!("not yet in {}", self.title));
-        }
         let habit = self.habit(key).map(str::to_owned);
         let homes = self.homes(key);
         if habit.is_none() && !homes.is_empty() {
@@ -337,17 +310,8 @@ impl Level {
     /// The other kinds of tables that take a key.
     fn homes(&self, key: &str) -> Vec<&'static str> {
         let others = LEVELS.iter().filter(|level| level.title != self.title);
-        others
-            .filter(|level| level.keys.contains(&key) || level.later.contains(&key))
-            .map(|l| l.title)
-            .collect()
+        others.filter(|level| level.keys.contains(&key)).map(|l| l.title).collect()
     }
-}
-
-/// That part of the language is not in this version.
-pub(crate) fn unsupported(what: &str, span: Span, label: &str) -> Diagnostic {
-    let message = format!("`{what}` is not supported by this version");
-    Diagnostic::error(codes::UNSUPPORTED, message, Label::at(span, label))
 }
 
 /// `a`, `a or b`, `a, b or c`.
@@ -365,7 +329,7 @@ mod tests {
     #[test]
     fn no_key_is_listed_twice_in_one_table() {
         for level in LEVELS {
-            let mut keys: Vec<_> = level.keys.iter().chain(level.later).collect();
+            let mut keys: Vec<_> = level.keys.iter().collect();
             keys.extend(level.habits.iter().map(|(key, _)| key));
             let listed = keys.len();
             keys.sort();

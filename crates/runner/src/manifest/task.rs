@@ -72,7 +72,6 @@ fn body<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>, around: Around<'_>
     let mut bodies: Vec<_> = BODIES.iter().filter_map(|key| fields.get(key)).collect();
     bodies.sort_by_key(|field| field.key_span.start);
     match bodies.as_slice() {
-        [] if levels::TASK.later.iter().any(|key| fields.get(key).is_some()) => None, // reported as not supported
         [] if fields.misspells(BODIES) => None,
         [] => {
             let message = format!("the task has none of `{}`", BODIES.join("`, `"));

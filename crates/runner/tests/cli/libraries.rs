@@ -39,7 +39,7 @@ unsafe fn put<T>(place: *mut T, value: T) -> i32 { unsafe { place.write(value) }
 
 macro_rules! unused { ($($name:ident)*) => { $(#[unsafe(no_mangle)] extern "C" fn $name() -> i32 { 999 })* } }
 unused! {
-    cuCtxSetCurrent cuDevicePrimaryCtxRetain cuGraphDestroy cuGraphExecDestroy cuGraphInstantiateWithFlags
+    cuCtxEnablePeerAccess cuCtxSetCurrent cuDeviceCanAccessPeer cuDevicePrimaryCtxRetain cuGraphDestroy cuGraphExecDestroy cuGraphInstantiateWithFlags
     cuGraphLaunch cuLaunchKernel cuMemAlloc_v2 cuMemFreeHost cuMemFree_v2
     cuMemGetInfo_v2 cuMemHostAlloc cuMemcpyAsync cuMemsetD8Async cuModuleGetFunction
     cuModuleLoadData cuStreamBeginCapture_v2 cuStreamCreate cuStreamDestroy_v2 cuStreamEndCapture

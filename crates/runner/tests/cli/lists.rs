@@ -109,7 +109,7 @@ fn devices_and_plugins() {
          host: any number\n    \
              ops by host unless a task names another; a device may be shared by ranks\n"
     );
-    assert_eq!(list("plugins"), "none: this version loads no plugins\n");
+    assert_eq!(list("plugins"), "none: `--plugin PATH` names one, and a manifest names its own\n");
     Folder::new().squall(&["list", "kernel"]).failed(2, &["'kernel'", "kernels"]);
 }
 
