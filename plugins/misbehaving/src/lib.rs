@@ -37,8 +37,10 @@ static NEVER_ENDS_ON_ONE_RANK: Op = Op {
     name: "never_ends_on_one_rank",
     example: include_str!("../examples/never_ends_on_one_rank.toml"),
     enqueue: |last| {
-        while last {
-            std::thread::sleep(std::time::Duration::from_millis(1)); // an abort does not interest it
+        if last {
+            loop {
+                std::thread::sleep(std::time::Duration::from_millis(1)); // an abort does not interest it
+            }
         }
         Ok(())
     },

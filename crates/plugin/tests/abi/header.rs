@@ -162,3 +162,27 @@ fn the_header_has_no_constant_of_its_own() {
     assert!(HEADER.contains(&format!("#define SQUALL_ENTRY \"{}\"", squall_plugin::abi::ENTRY)));
     assert!(HEADER.contains(&format!("struct squall_plugin *{}(", squall_plugin::abi::ENTRY)));
 }
+
+#[test]
+fn the_smallest_plugin_in_the_header_compiles() {
+    let lines = HEADER.lines().filter_map(|line| line.strip_prefix(" *     "));
+    let text: Vec<&str> = lines.take_while(|line| !line.starts_with("cc ")).collect();
+    assert!(text.len() > 5, "{text:?}");
+    compile("cc", "c", "-std=c11", &text.join("\n")).unwrap();
+}
+
+#[test]
+fn the_macros_work_in_both_languages() {
+    let text = r#"#include "squall_plugin.h"
+int32_t use(const squall_host *host, squall_error *error);
+int32_t use(const squall_host *host, squall_error *error) {
+    static const squall_host mine = {SQUALL_HEADER(squall_host), "0.1.0", 0};
+    if (SQUALL_HAS(host, feature) && host->feature) return SQUALL_OK;
+    return squall_fail(error, SQUALL_FAILED, "%s, %u", mine.version, SQUALL_BIT(SQUALL_DTYPE_F32));
+}
+"#;
+    compile("cc", "c", "-std=c11", text).unwrap();
+    compile("c++", "c++", "-std=c++17", text).unwrap();
+    // The words are checked against what they are given.
+    assert!(compile("cc", "c", "-std=c11", &text.replace("%u", "%s")).unwrap_err().contains("format"));
+}
