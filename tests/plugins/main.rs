@@ -4,6 +4,7 @@
 //! - [`faults`]: what is said of files that are no plugins, or wrong ones.
 //! - [`misbehaving`]: ops that panic, fail or never end fail their rank, and no more.
 //! - [`ring`]: a collective in C gives what squall's own gives.
+//! - [`rounds`]: nothing is left of many runs in one process.
 //! - [`together`]: several plugins and squall's own tasks in one manifest; plugins under verification.
 //! - [`pairings`]: old and new ones, on either side of the ABI.
 //! - [`symbols`]: what a plugin exports.
@@ -17,5 +18,6 @@ mod faults;
 mod misbehaving;
 mod pairings;
 mod ring;
+mod rounds;
 mod symbols;
 mod together;

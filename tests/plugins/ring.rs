@@ -9,6 +9,8 @@ use squall_tests::{WORLDS, read_npy};
 use crate::built::{Folder, ring_plugin};
 
 fn manifest(dtype: &str, len: u64, library: &str, reduce: &str, args: &str) -> String {
+    // What is summed in place is looked at in `y`, too.
+    let copies = args == IN_PLACE;
     format!(
         r#"manifest = 1
 [pipeline]
@@ -29,6 +31,11 @@ save = "out/y-{{rank}}.npy"
 op = "all_reduce"
 library = "{library}"
 args = {{ {args}, reduce = "{reduce}" }}
+[[task]]
+kernel = "copy"
+args = {{ src = "x", dst = "y" }}
+grid = "{len}"
+when = {copies}
 [[task]]
 kernel = "scale"
 args = {{ data = "x", factor = -1 }}
@@ -124,9 +131,10 @@ fn a_group_is_refused() {
     let grouped = text.replace(
         &text[text.find("[[task]]").unwrap()..],
         r#"[[task]]
+library = "ring"
 group = [
-  { op = "all_reduce", library = "ring", args = { buffer = "x", reduce = "sum" } },
-  { op = "all_reduce", library = "ring", args = { buffer = "y", reduce = "sum" } },
+  { op = "all_reduce", args = { buffer = "x", reduce = "sum" } },
+  { op = "all_reduce", args = { buffer = "y", reduce = "sum" } },
 ]
 "#,
     );

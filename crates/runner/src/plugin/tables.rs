@@ -49,9 +49,6 @@ pub(super) unsafe fn items(
     }
     // A plugin is read once.
     let _ = plugin.ops.set(loaded);
-    if items.is_empty() {
-        return Err(malformed("it brings neither a kernel nor an op"));
-    }
     Ok(items)
 }
 
