@@ -27,22 +27,35 @@ pub(crate) fn released_plugin(name: &str) -> PathBuf {
     static RELEASE: LazyLock<PathBuf> = LazyLock::new(|| {
         let lto = ["--release", "--config", "profile.release.lto='fat'"];
         cargo(&[&lto[..], &["-p", "misbehaving"]].concat());
-        Path::new(FOLDER).join("plugins/release")
+        target().join("release")
     });
     RELEASE.join(format!("lib{}.so", name.replace('-', "_")))
 }
 
+/// Cargo's folder for all that is built here.
+pub(crate) fn target() -> PathBuf {
+    Path::new(FOLDER).join("plugins")
+}
+
+/// The command.
+pub(crate) fn squall() -> PathBuf {
+    debug().join("squall")
+}
+
 fn debug() -> &'static Path {
     static DEBUG: LazyLock<PathBuf> = LazyLock::new(|| {
-        cargo(&["-p", "squall-runner", "-p", "misbehaving", "-p", "top-k-reduce"]);
-        Path::new(FOLDER).join("plugins/debug")
+        let plugins = ["blas", "clip-norm", "misbehaving", "top-k-reduce"];
+        cargo(
+            &["squall-runner"].into_iter().chain(plugins).flat_map(|name| ["-p", name]).collect::<Vec<_>>(),
+        );
+        target().join("debug")
     });
     &DEBUG
 }
 
 fn cargo(args: &[&str]) {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--quiet", "--locked", "--target-dir"]).arg(Path::new(FOLDER).join("plugins"));
+    command.args(["build", "--quiet", "--locked", "--target-dir"]).arg(target());
     let output = command.args(args).current_dir(checkout()).output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
@@ -97,7 +110,7 @@ impl Folder {
 
     /// Calls squall.
     pub(crate) fn squall<A: AsRef<OsStr>>(&self, args: &[A]) -> Said {
-        let output = Command::new(debug().join("squall")).args(args).current_dir(&self.0).output().unwrap();
+        let output = Command::new(squall()).args(args).current_dir(&self.0).output().unwrap();
         Said::new(&output, self.0.path())
     }
 
@@ -130,7 +143,7 @@ impl Said {
     fn new(output: &Output, here: &Path) -> Said {
         let text = |bytes: &[u8]| {
             let text = String::from_utf8(bytes.to_vec()).unwrap();
-            let built = Path::new(FOLDER).join("plugins/debug");
+            let built = target().join("debug");
             text.replace(here.to_str().unwrap(), "[HERE]").replace(built.to_str().unwrap(), "[BUILT]")
         };
         Said { status: output.status.code(), output: text(&output.stdout), error: text(&output.stderr) }

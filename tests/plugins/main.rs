@@ -1,5 +1,6 @@
 //! Plugins as dylibs, opened by the command `squall`:
 //!
+//! - [`authors`]: the tutorial, `squall new plugin`, `squall plugin check`.
 //! - [`built`]: squall, and the plugins of `plugins/`, built in a folder of their own.
 //! - [`faults`]: what is said of files that are no plugins, or wrong ones.
 //! - [`misbehaving`]: ops that panic, fail or never end fail their rank, and no more.
@@ -13,6 +14,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests panic as tests do")]
 
+mod authors;
 mod built;
 mod faults;
 mod misbehaving;

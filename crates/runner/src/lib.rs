@@ -73,9 +73,9 @@
 //! # }
 //! ```
 //!
-//! The kernel is known to the program that links it, and to that program alone: the ready-made `squall` does not see it,
-//! and this version loads no plugins. A manifest that uses a kernel of your own is run by a program of your own, as above, or by a
-//! build of the command in whose `src/bin/squall/main.rs` the kernel's crate is named beside the other providers.
+//! The kernel is known to the program that links it. The ready-made `squall` gets at it through a plugin, which a manifest or the command
+//! line names: see [`plugin`], and the crate `squall-plugin` for authors. [`run::run`] and [`compare::compare`] load what their manifest names; who
+//! resolves a manifest without them calls [`plugin::load_named`] first.
 //!
 //! From a file, with its faults drawn as the command draws them:
 //!

@@ -1,5 +1,5 @@
 //! A plugin of squall that does what plugins should not: ops that panic, fail, or never end. Tests see with it that a rank fails and
-//! the process does not. `faults.c` beside it has what is wrong before an op is ever reached.
+//! the process does not; and one that does nothing, by which what a call costs is measured. `faults.c` beside it has what is wrong before an op is ever reached.
 
 mod local;
 
@@ -10,7 +10,16 @@ use squall_plugin::core::{
 
 squall_plugin::export!();
 
-register_op!(&PANICS_IN_PREPARE, &PANICS_IN_ENQUEUE, &FAILS_ON_ONE_RANK, &NEVER_ENDS_ON_ONE_RANK);
+register_op!(
+    &PANICS_IN_PREPARE,
+    &PANICS_IN_ENQUEUE,
+    &FAILS_ON_ONE_RANK,
+    &NEVER_ENDS_ON_ONE_RANK,
+    &DOES_NOTHING
+);
+
+static DOES_NOTHING: Op =
+    Op { name: "does_nothing", example: include_str!("../examples/does_nothing.toml"), ..Op::QUIET };
 
 static PANICS_IN_PREPARE: Op = Op {
     name: "panics_in_prepare",
