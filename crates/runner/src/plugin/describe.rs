@@ -158,9 +158,10 @@ unsafe extern "C" fn numbers(
     values: *const i64,
     count: u64,
 ) {
-    // SAFETY: the ABI: so many numbers, for the call.
     tell_field(to, name, || {
-        Ok(Matched::Numbers(unsafe { slice(values, count, "numbers that must match") }?.into()))
+        // SAFETY: the ABI: so many numbers, for the call.
+        let numbers = unsafe { slice(values, count, "numbers that must match") }?;
+        Ok(Matched::Numbers(numbers.into()))
     });
 }
 

@@ -181,7 +181,7 @@ impl Drop for Destroy {
 
 impl Work for LoadedWork {
     fn enqueue(&mut self, stream: &mut dyn Stream) -> Result<(), DeviceError> {
-        let mut cx = StreamCx { stream, device: &self.device };
+        let mut cx = StreamCx { stream };
         let table = abi::Stream {
             header: Header::of::<abi::Stream>(),
             cx: (&raw mut cx).cast(),
@@ -220,7 +220,6 @@ impl Drop for LoadedWork {
 /// What a plugin's calls on its stream come to.
 struct StreamCx<'a> {
     stream: &'a mut dyn Stream,
-    device: &'a str,
 }
 
 /// The stream behind a table, for the time of a call of the plugin's.
@@ -263,7 +262,6 @@ unsafe extern "C" fn copy(
     fallible(error, || {
         // SAFETY: the ABI: the table is the one of the call.
         let cx = unsafe { behind(table) }?;
-        let _ = cx.device;
         // SAFETY: the ABI: the plugin vouches for both places, as any op does.
         unsafe { cx.stream.copy(DevicePtr(dst), DevicePtr(src), bytes) }
     })
