@@ -1,9 +1,9 @@
 //! Plugins: dynamic libraries that a manifest or the command line names, and that bring kernels and ops.
 //!
-//! The one place that opens code. A file is looked at before it is opened ([`file`]), then it is opened and greeted ([`open`]), its
-//! tables are read ([`tables`]), and what they describe stands beside what is linked: an op is a [`LibraryOp`](squall_core::LibraryOp),
-//! a kernel a [`KernelDef`](squall_core::KernelDef), and nothing else knows that they come from elsewhere. The interface is
-//! [`squall_plugin::abi`]; its other side, for authors in Rust, is in the crate `squall-plugin`.
+//! The one place that opens code. A file is looked at before it is opened (`file.rs`), then it is opened and greeted (`open.rs`), its
+//! tables are read (`tables.rs`), and what they describe stands beside what is linked: an op is a [`LibraryOp`](squall_core::LibraryOp),
+//! a kernel a [`KernelDef`], and nothing else knows that they come from elsewhere. The interface is [`squall_plugin::abi`]; its other side, for
+//! authors in Rust, is in the crate `squall-plugin`.
 //!
 //! A library stays open for the life of the process, and is opened once, however many runs it serves.
 //!
