@@ -5,7 +5,7 @@
 //! `matrixmultiply` on the host. No rank meets another in it.
 //!
 //! The key decision: a description alone ([`Gemm`], with the rules between the shapes), and two ways to run it, each in a file of its
-//! own. What both have in common is [`Product`]. The cost: `matrixmultiply` allocates its packing buffers in every call on the host.
+//! own. What both have in common is `Product`. The cost: `matrixmultiply` allocates its packing buffers in every call on the host.
 
 mod cublas;
 mod cuda;

@@ -4,7 +4,7 @@
 //! rank, and every other element becomes 0. With `residual`, what a rank does not contribute is kept there and added to the next
 //! step's gradient before its largest are selected.
 //!
-//! The key decision: the op is made of works that squall makes ready, kernels with a host form and a CUDA source ([`select`]) around an
+//! The key decision: the op is made of works that squall makes ready, kernels with a host form and a CUDA source (`select.rs`) around an
 //! `all_gather` that it [uses](squall_plugin::core::Needs::uses). So it is written once for hosts and GPUs, and runs over whatever library
 //! gathers there. The cost: every rank is sent all ranks' entries, 8 · k · world bytes, which pays while k · world is well below n.
 //!
