@@ -58,7 +58,12 @@ fn the_tutorials_code_is_that_of_its_plugin() {
 fn the_tutorials_commands_do_what_it_says() {
     let commands = blocks("sh").join("\n");
     let said = reader(&format!("{commands}\n"), "clip-norm");
-    for part in ["trials held", "job.toml: 1000 ranks, 1000 tasks, verified", "wrote out/grad-3.npy"] {
+    for part in [
+        "trials held",
+        "op `clip_norm` by clip-norm, with `all_reduce` by host inside",
+        "job.toml: 1000 ranks, 1000 tasks, verified",
+        "wrote out/grad-3.npy",
+    ] {
         assert!(said.contains(part), "{part}\n{said}");
     }
 }

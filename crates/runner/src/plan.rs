@@ -201,6 +201,10 @@ fn op_head(world: &World, rank: u32, task: &OpTask, parts: Option<&Parts>) -> St
     if let Some(served) = task.op.served_as(&task.args(part), parts) {
         head = format!("{head} {served}");
     }
+    if !task.uses.is_empty() {
+        let uses = task.uses.iter().map(|op| format!("`{}` by {}", op.name(), op.library()));
+        head = format!("{head}, with {} inside", uses.collect::<Vec<_>>().join(" and "));
+    }
     match part {
         Some(part) if task.comm != CommId::WORLD => {
             let members: Vec<String> = part.members.iter().map(u32::to_string).collect();
