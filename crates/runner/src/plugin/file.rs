@@ -9,7 +9,7 @@ use object::{Architecture, BinaryFormat, File as Object, Object as _, ObjectKind
 use sha2::{Digest as _, Sha256};
 use squall_plugin::abi::ENTRY;
 
-use super::load::Fault;
+use super::{load::Fault, segments};
 
 /// A plugin is some megabytes; what is much larger is something else.
 const LARGEST: u64 = 4 << 30;
@@ -118,11 +118,14 @@ fn is_library(bytes: &[u8]) -> Result<(), String> {
         kind => return Err(format!("no dynamic library: {kind:?}")),
     }
     // The system maps what is not there, too, and ends the process when that is touched.
-    let whole = object.segments().all(|segment| {
+    let beyond = |segment: object::Segment<'_, '_>| {
         let (start, size) = segment.file_range();
-        start.checked_add(size).is_some_and(|end| end <= bytes.len() as u64) && segment.data().is_ok()
-    });
-    if whole { Ok(()) } else { Err("cut short: parts of it lie beyond its end".to_string()) }
+        start.checked_add(size).is_none_or(|end| end > bytes.len() as u64)
+    };
+    if object.segments().any(beyond) {
+        return Err("cut short: parts of it lie beyond its end".to_string());
+    }
+    segments::fault(bytes).map_or(Ok(()), |fault| Err(format!("a damaged library: {fault}")))
 }
 
 /// Whether a library exports the entry of a plugin.

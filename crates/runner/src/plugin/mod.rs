@@ -17,6 +17,7 @@ mod load;
 mod op;
 mod open;
 mod prepare;
+mod segments;
 mod tables;
 mod work;
 
