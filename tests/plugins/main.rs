@@ -6,6 +6,7 @@
 //! - [`misbehaving`]: ops that panic, fail or never end fail their rank, and no more.
 //! - [`ring`]: a collective in C gives what squall's own gives.
 //! - [`rounds`]: nothing is left of many runs in one process.
+//! - [`tables`]: tables that are spoiled in one place.
 //! - [`together`]: several plugins and squall's own tasks in one manifest; plugins under verification.
 //! - [`pairings`]: old and new ones, on either side of the ABI.
 //! - [`symbols`]: what a plugin exports.
@@ -22,4 +23,5 @@ mod pairings;
 mod ring;
 mod rounds;
 mod symbols;
+mod tables;
 mod together;

@@ -78,7 +78,7 @@ impl HostKernel for HostForm {
                     )
                 };
                 if status != status::OK {
-                    return Err(functions.plugin.failed(status, &error, "the host"));
+                    return Err(functions.plugin.failed(status, &error, "the host", false));
                 }
                 let work =
                     LoadedWork::new(work, None, Uses::default(), ("the host", "host"), functions.plugin)?;
@@ -114,7 +114,7 @@ impl HostLaunch for Launched {
         };
         match status {
             status::OK => Ok(()),
-            _ => Err(plugin.failed(status, &error, "the host").to_string()),
+            _ => Err(plugin.failed(status, &error, "the host", false).to_string()),
         }
     }
 }

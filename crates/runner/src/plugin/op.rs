@@ -123,7 +123,9 @@ impl LibraryOp for LoadedOp {
         if status != abi::status::OK {
             let params = |member: usize| batch.get(member).map_or(&[][..], |call| call.op.params());
             return Err(match read_op_error(status, &error, &device, params) {
-                OpError::Device(_) => self.plugin.failed(status, &error, &device).into(),
+                OpError::Device(_) => {
+                    self.plugin.failed(status, &error, &device, cx.aborted.is_aborted()).into()
+                }
                 of_arg => of_arg,
             });
         }

@@ -222,6 +222,12 @@ unsafe fn read_kernel(table: *const abi::Kernel, plugin: &'static Plugin) -> Res
                 return Err(malformed("it has both `host` and `host_ready`, which exclude each other"));
             }
         };
+        if table_of.flags & !kernel_flag::LOOPS != 0 {
+            return Err(malformed(format!(
+                "its flags {:#b} have bits that stand for nothing here",
+                table_of.flags
+            )));
+        }
         // SAFETY: the caller's.
         let cuda = unsafe { cuda(table_of) }?;
         if host.is_none() && cuda.is_none() {
@@ -254,9 +260,6 @@ unsafe fn read_kernel(table: *const abi::Kernel, plugin: &'static Plugin) -> Res
 unsafe fn cuda(table: &abi::Kernel) -> Result<Option<CudaSource>, Malformed> {
     if table.cuda_source.is_null() {
         return Ok(None);
-    }
-    if table.flags & !kernel_flag::LOOPS != 0 {
-        return Err(malformed(format!("its flags {:#b} have bits that stand for nothing here", table.flags)));
     }
     // SAFETY: the caller's: text that stays for good.
     let (source, entry) = unsafe {

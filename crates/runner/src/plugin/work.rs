@@ -94,7 +94,7 @@ pub(super) struct LoadedWork {
     enqueue: EnqueueFn,
     passed_on: Option<Arc<PassedOn>>,
     /// What the work asks and uses, to its end.
-    _told: Option<Box<Told>>,
+    told: Option<Box<Told>>,
     uses: Uses,
     device: String,
     api: &'static CStr,
@@ -137,16 +137,7 @@ impl LoadedWork {
             Arc::new(PassedOn { aborted: AtomicBool::new(false), target })
         });
         let api = if kind == "cuda" { c"cuda" } else { c"host" };
-        Ok(LoadedWork {
-            table,
-            enqueue,
-            passed_on,
-            _told: told,
-            uses,
-            device: device.to_string(),
-            api,
-            plugin,
-        })
+        Ok(LoadedWork { table, enqueue, passed_on, told, uses, device: device.to_string(), api, plugin })
     }
 
     /// What is to be aborted with the group.
@@ -163,7 +154,11 @@ impl LoadedWork {
     }
 
     fn judge(&self, status: i32, error: &abi::Error) -> Result<(), DeviceError> {
-        if status == status::OK { Ok(()) } else { Err(self.plugin.failed(status, error, &self.device)) }
+        if status == status::OK {
+            return Ok(());
+        }
+        let aborted = self.told.as_ref().is_some_and(|told| told.aborted.is_aborted());
+        Err(self.plugin.failed(status, error, &self.device, aborted))
     }
 }
 
@@ -281,11 +276,23 @@ pub(super) fn fallible(error: *mut abi::Error, body: impl FnOnce() -> Result<(),
 }
 
 impl Plugin {
-    /// The error of one of its functions, in words that name it. An abort and a deadline are nobody's fault.
-    pub(super) fn failed(&self, status: i32, error: &abi::Error, device: &str) -> DeviceError {
+    /// The error of one of its functions, in words that name it. What it is not to blame for is told as it is: an abort that there was, and a
+    /// deadline.
+    pub(super) fn failed(&self, status: i32, error: &abi::Error, device: &str, aborted: bool) -> DeviceError {
+        let by = |text: String| match text.is_empty() {
+            true => format!("{self}: it says no more"),
+            false => format!("{self}: {text}"),
+        };
         match read_device_error(status, error, device) {
-            DeviceError::Failed(text) => DeviceError::Failed(format!("{self}: {text}")),
-            DeviceError::Unsupported(text) => DeviceError::Unsupported(format!("{self}: {text}")),
+            DeviceError::Aborted if !aborted => {
+                DeviceError::Failed(format!("{self}: it says that it was aborted, and nobody has aborted"))
+            }
+            DeviceError::Failed(text) => DeviceError::Failed(by(text)),
+            DeviceError::Unsupported(text) => DeviceError::Unsupported(by(text)),
+            DeviceError::OutOfMemory { device, bytes, message } => {
+                DeviceError::OutOfMemory { device, bytes, message: by(message) }
+            }
+            DeviceError::Lost { device, message } => DeviceError::Lost { device, message: by(message) },
             other => other,
         }
     }

@@ -1,0 +1,86 @@
+/* A plugin with one op and one kernel, whose tables `-DCHANGE=…` spoils before squall reads them; and what its op does when it is made ready is
+ * the status `-DPREPARE=…`. For tests of how tables are read. */
+#include "squall_plugin.h"
+
+#ifndef PREPARE
+#define PREPARE SQUALL_OK
+#endif
+#ifndef CHANGE
+#define CHANGE (void)0
+#endif
+
+static int32_t prepare(const squall_op *op, const squall_call *const *calls, uint32_t count, const squall_prepare *p,
+                       squall_work *work, squall_error *error) {
+    (void)op, (void)calls, (void)count, (void)p, (void)work, (void)error;
+    return PREPARE;
+}
+
+static int32_t host(const squall_kernel *kernel, const squall_args *args, const squall_grid *grid, squall_error *error) {
+    (void)kernel, (void)args, (void)grid, (void)error;
+    return SQUALL_OK;
+}
+
+static squall_param x = {
+    .header = SQUALL_HEADER(squall_param),
+    .name = "x",
+    .doc = "a buffer",
+    .kind = SQUALL_PARAM_KIND_BUFFER,
+    .mode = SQUALL_MODE_READ_WRITE,
+    .dtypes = SQUALL_BIT(SQUALL_DTYPE_F32),
+};
+static squall_param n = {
+    .header = SQUALL_HEADER(squall_param),
+    .name = "n",
+    .doc = "its length",
+    .kind = SQUALL_PARAM_KIND_SIZE,
+    .presence = SQUALL_PRESENCE_LEN,
+    .of = "x",
+};
+static const squall_param *params[] = {&x, &n};
+static const char *uses[] = {"all_reduce"};
+static squall_cover covers[] = {{.kind = SQUALL_COVER_KIND_LEN, .param = "x"}};
+static squall_in_place pairs[] = {{.written = "x", .read = "x"}};
+
+static squall_op op = {
+    .header = SQUALL_HEADER(squall_op),
+    .name = "spoiled_op",
+    .summary = "an op",
+    .library = "spoiled",
+    .device = "host",
+    .example = "",
+    .params = params,
+    .param_count = 2,
+    .uses = uses,
+    .use_count = 1,
+    .prepare = prepare,
+};
+static squall_kernel kernel = {
+    .header = SQUALL_HEADER(squall_kernel),
+    .name = "spoiled_kernel",
+    .summary = "a kernel",
+    .example = "",
+    .params = params,
+    .param_count = 2,
+    .covers = covers,
+    .cover_count = 1,
+    .in_place = pairs,
+    .in_place_count = 1,
+    .host = host,
+};
+static const squall_op *ops[] = {&op};
+static const squall_kernel *kernels[] = {&kernel};
+static struct squall_plugin plugin = {
+    .header = SQUALL_HEADER(struct squall_plugin),
+    .name = "tables",
+    .version = "1",
+    .ops = ops,
+    .op_count = 1,
+    .kernels = kernels,
+    .kernel_count = 1,
+};
+
+SQUALL_EXPORT const struct squall_plugin *squall_plugin(const squall_host *squall) {
+    (void)squall;
+    CHANGE;
+    return &plugin;
+}

@@ -1,0 +1,112 @@
+//! Tables that are spoiled in one place: each is refused in words that name the place, and nothing of it is followed.
+
+use crate::built::{Folder, Said, cc};
+
+const MANIFEST: &str = r#"manifest = 1
+[pipeline]
+name = "tables"
+init_timeout = "5s"
+[[plugin]]
+path = "libtables.so"
+[buffer.b]
+dtype = "f32"
+shape = [8]
+init = { fill = 1 }
+[[task]]
+op = "spoiled_op"
+args = { x = "b" }
+[[task]]
+kernel = "spoiled_kernel"
+args = { x = "b" }
+grid = { threads = 8, block = 32 }
+"#;
+
+/// Runs with a plugin whose tables are changed, and whose op returns a status when it is made ready.
+fn run(change: &str, prepare: i32) -> Said {
+    let folder = Folder::new();
+    folder.write("m.toml", MANIFEST);
+    let defines = [format!("-DCHANGE={change}"), format!("-DPREPARE={prepare}")];
+    let args = ["-shared", &defines[0], &defines[1]];
+    cc("plugins/misbehaving/tables.c", &args, folder.path("libtables.so"));
+    folder.squall(&["run", "m.toml", "--devices", "host:0..2"])
+}
+
+#[test]
+fn what_is_spoiled_is_named() {
+    for (change, said) in [
+        ("op.name = 0", "an op's name is null"),
+        ("op.summary = 0", "its op `spoiled_op`: its summary is null"),
+        ("op.library = \"\"", "its op `spoiled_op`: \"\" is no name for a library"),
+        ("op.device = \"tpu\"", "its op `spoiled_op`: `tpu` is no kind of device"),
+        ("op.params = 0", "its op `spoiled_op`: its parameters are null"),
+        ("op.param_count = 65", "its op `spoiled_op`: it has 65 parameters; the most are 64"),
+        ("op.uses = 0", "its op `spoiled_op`: the ops that it uses are null"),
+        ("uses[0] = 0", "its op `spoiled_op`: the name of an op that it uses is null"),
+        ("uses[0] = \"all\"", "uses `all` inside itself, which is not one of squall's own ops"),
+        ("op.flags = 255", "its op `spoiled_op`: its flags 0b11111111 have bits"),
+        ("op.dtypes = 1 << 20", "bits that stand for no dtypes"),
+        ("op.reductions = 1 << 20", "bits that stand for no reductions"),
+        ("op.header.struct_size = 20", "an op's table is too short"),
+        ("op.header.magic = 0", "an op's table does not begin with the ABI's magic number"),
+        ("op.name = \"all_reduce\"", "it has the name of one of squall's own ops"),
+        ("ops[0] = 0", "an op's table is null"),
+        ("kernel.name = \"a b\"", "\"a b\" is no name for a kernel"),
+        ("kernel.example = 0", "its kernel `spoiled_kernel`: its example is null"),
+        ("kernel.covers = 0", "its kernel `spoiled_kernel`: what its grid covers are null"),
+        ("kernel.cover_count = 4", "its grid covers 4 axes, and there are 3"),
+        ("covers[0].kind = 9", "9 is no kind of cover"),
+        ("covers[0].param = \"y\"", "its grid covers `y`, which is no parameter"),
+        ("pairs[0].read = \"y\"", "it may be in place in `y`, which is no parameter"),
+        ("kernel.flags = 8", "its kernel `spoiled_kernel`: its flags 0b1000 have bits"),
+        ("kernel.host = 0", "it has no form for any device"),
+        ("kernel.cuda_source = \"\"", "the entry of its CUDA source is null"),
+        ("kernel.header.struct_size = 20", "a kernel's table is too short"),
+        ("kernels[0] = 0", "a kernel's table is null"),
+        ("params[1] = 0", "a parameter is null"),
+        ("x.name = \"\\xff\"", "a parameter's name is not UTF-8"),
+        ("x.kind = 99", "the parameter `x`: 99 is no kind of parameter"),
+        ("x.mode = 9", "the parameter `x`: 9 is no mode"),
+        ("x.dtypes = 0", "the parameter `x`: it may have no dtype at all"),
+        ("x.presence = 77", "the parameter `x`: 77 is no presence"),
+        ("x.same = \"n\"", "the parameter `x` refers to `n`, which is no buffer"),
+        ("x.kind = SQUALL_PARAM_KIND_WORD", "the parameter `x` takes a word, and there are none"),
+        ("n.name = \"x\"", "the parameter `x` is there twice"),
+        ("n.of = \"y\"", "the parameter `n` refers to `y`, which is no parameter"),
+        ("n.presence = SQUALL_PRESENCE_FALSE", "the parameter `n` is Size and defaults to False"),
+        ("plugin.name = 0", "its name is null"),
+        ("plugin.version = 0", "its version is null"),
+        ("plugin.ops = 0", "its ops are null"),
+        ("op.library = \"host\"", "a library has one author"),
+    ] {
+        let ended = run(change, 0);
+        assert_eq!(ended.status, Some(2), "{change}: {}", ended.error);
+        assert!(ended.error.contains(said), "{change}: {said}\n{}", ended.error);
+        // At the place where the plugin is named, or where its op is.
+        assert!(ended.error.contains("--> m.toml:"), "{change}\n{}", ended.error);
+    }
+}
+
+#[test]
+fn what_an_op_says_while_it_is_made_ready_is_its_own() {
+    for (prepared, status, said) in [
+        (0, 1, "the plugin `tables` 1: it made a work without an `enqueue`"),
+        (1, 1, "the plugin `tables` 1: it failed without a word, with status 1"),
+        (2, 1, "the plugin `tables` 1: it says that it was aborted, and nobody has aborted"),
+        (3, 3, "the deadline passed"),
+        (4, 4, "out of memory: the plugin `tables` 1: it says no more"),
+        (5, 1, "lost to this process: the plugin `tables` 1: it says no more"),
+        (6, 4, "the plugin `tables` 1: it says no more"),
+        (7, 1, "the plugin `tables` 1: it failed without a word, with status 7"),
+        (-1, 1, "the plugin `tables` 1: it failed without a word, with status -1"),
+    ] {
+        let ended = run("(void)0", prepared);
+        assert_eq!(ended.status, Some(status), "{prepared}: {}", ended.error);
+        let named = "host:"; // the rank's device, and the task
+        assert!(
+            ended.error.contains(said) && ended.error.contains(named),
+            "{prepared}: {said}\n{}",
+            ended.error
+        );
+        assert!(ended.error.contains("task `task[0]`"), "{prepared}\n{}", ended.error);
+    }
+}
