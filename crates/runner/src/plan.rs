@@ -201,17 +201,15 @@ fn op_head(world: &World, rank: u32, task: &OpTask, parts: Option<&Parts>) -> St
     if let Some(served) = task.op.served_as(&task.args(part), parts) {
         head = format!("{head} {served}");
     }
+    if let Some(part) = part.filter(|_| task.comm != CommId::WORLD) {
+        let members: Vec<String> = part.members.iter().map(u32::to_string).collect();
+        head = format!("{head} in `{}`, world ranks {}", world.name(task.comm), members.join(", "));
+    }
     if !task.uses.is_empty() {
         let uses = task.uses.iter().map(|op| format!("`{}` by {}", op.name(), op.library()));
         head = format!("{head}, with {} inside", uses.collect::<Vec<_>>().join(" and "));
     }
-    match part {
-        Some(part) if task.comm != CommId::WORLD => {
-            let members: Vec<String> = part.members.iter().map(u32::to_string).collect();
-            format!("{head} in `{}`, world ranks {}", world.name(task.comm), members.join(", "))
-        }
-        _ => head,
-    }
+    head
 }
 
 fn op_args(text: &mut String, graph: &TaskGraph, task: &OpTask, indent: &str) {

@@ -153,7 +153,7 @@ impl<'s, 'm> Reader<'_, 's, 'm> {
             let help = match (self.registry.contract(name), nearest(name, known)) {
                 (Some(_), _) => format!("`{name}` is an op: write `op = \"{name}\"`"),
                 (None, Some(near)) => format!("did you mean `{near}`?"),
-                (None, None) => "`squall list kernels` names all there are".to_string(),
+                (None, None) => "`squall list kernels` names all there are; a plugin that brings more is named by `[[plugin]]` or `--plugin`".to_string(),
             };
             self.report(
                 Diagnostic::error(codes::UNKNOWN_KERNEL, message, Label::at(call.kernel.span, ""))
@@ -181,7 +181,7 @@ impl<'s, 'm> Reader<'_, 's, 'm> {
             ) {
                 (Some(_), _) => format!("`{name}` is a kernel: write `kernel = \"{name}\"`"),
                 (None, Some(near)) => format!("did you mean `{near}`?"),
-                (None, None) => "`squall list ops` names all there are".to_string(),
+                (None, None) => "`squall list ops` names all there are; a plugin that brings more is named by `[[plugin]]` or `--plugin`".to_string(),
             };
             self.report(
                 Diagnostic::error(codes::UNKNOWN_OP, message, Label::at(call.op.span, "")).with_help(help),
