@@ -18,8 +18,12 @@ register_op!(
     &DOES_NOTHING
 );
 
-static DOES_NOTHING: Op =
-    Op { name: "does_nothing", example: include_str!("../examples/does_nothing.toml"), ..Op::QUIET };
+static DOES_NOTHING: Op = Op {
+    name: "does_nothing",
+    example: include_str!("../examples/does_nothing.toml"),
+    groups: true,
+    ..Op::QUIET
+};
 
 static PANICS_IN_PREPARE: Op = Op {
     name: "panics_in_prepare",
@@ -60,6 +64,7 @@ static NEVER_ENDS_ON_ONE_RANK: Op = Op {
 struct Op {
     name: &'static str,
     example: &'static str,
+    groups: bool,
     /// What it does while it is made ready.
     prepare: fn(),
     /// What it does in a step; it is told whether this rank is the last of the communicator.
@@ -68,7 +73,7 @@ struct Op {
 
 impl Op {
     /// Does nothing.
-    const QUIET: Op = Op { name: "", example: "", prepare: || (), enqueue: |_| Ok(()) };
+    const QUIET: Op = Op { name: "", example: "", groups: false, prepare: || (), enqueue: |_| Ok(()) };
 }
 
 impl Task for Op {
@@ -103,7 +108,7 @@ impl LibraryOp for Op {
     }
 
     fn needs(&self) -> Needs {
-        Needs { groups: false, ..Needs::NONE }
+        Needs { groups: self.groups, ..Needs::NONE }
     }
 
     unsafe fn prepare(&self, batch: &[OpCall<'_>], _: &mut Prepare<'_>) -> Result<Box<dyn Work>, OpError> {
