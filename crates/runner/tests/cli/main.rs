@@ -16,6 +16,7 @@
 //! | [`libraries`] | when the GPUs' libraries are opened, and what is said where they are missing or broken |
 //! | [`lists`] | `list` and `doctor`; exactly which kernels and ops are linked |
 //! | [`plans`] | `plan` |
+//! | [`worlds`] | `check` of many numbers of ranks |
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests panic as tests do")]
@@ -37,3 +38,4 @@ mod set;
 #[cfg(target_os = "linux")]
 mod signals;
 mod statuses;
+mod worlds;

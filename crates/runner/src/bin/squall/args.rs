@@ -113,11 +113,20 @@ pub(crate) struct CompareArgs {
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) manifest: ManifestArgs,
-    #[command(flatten)]
-    pub(crate) world: WorldArg,
+    /// Number of ranks, in place of the devices' number; or a range of numbers, each of which is checked: `1..65` is 1 to 64.
+    #[arg(long, value_name = "N|A..B", value_parser = parse_worlds)]
+    pub(crate) world: Option<Worlds>,
     /// Treat warnings as errors.
     #[arg(long)]
     pub(crate) deny_warnings: bool,
+}
+
+/// Numbers of ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Worlds {
+    One(u64),
+    /// From the first to the last.
+    Range(u64, u64),
 }
 
 /// `squall plan`.
@@ -212,4 +221,20 @@ fn parse_devices(text: &str) -> Result<Devices, String> {
 fn parse_kind(text: &str) -> Result<&'static str, String> {
     let kind = BACKENDS.iter().copied().find(|kind| *kind == text);
     kind.ok_or_else(|| format!("no kind of device; one of {}", BACKENDS.join(", ")))
+}
+
+fn parse_worlds(text: &str) -> Result<Worlds, String> {
+    let most = u64::from(MAX_WORLD);
+    let number = |text: &str| text.parse::<u64>().ok().filter(|&number| (1..=most + 1).contains(&number));
+    let form = || format!("write a number of ranks from 1 to {most}, or a range such as `1..65`");
+    match text.split_once("..") {
+        None => number(text).filter(|&number| number <= most).map(Worlds::One).ok_or_else(form),
+        Some((first, end)) => {
+            let (first, end) = number(first).zip(number(end)).ok_or_else(form)?;
+            if first >= end {
+                return Err(format!("the range is empty: its end, {end}, is left out; {}", form()));
+            }
+            Ok(Worlds::Range(first, end - 1))
+        }
+    }
 }

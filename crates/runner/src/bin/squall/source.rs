@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use squall_core::{Diagnostic, Registry, Verified};
+use squall_core::{Diagnostic, Problems, Registry, Verified};
 use squall_runner::files::read_manifest;
 use squall_runner::manifest::{self, Manifest};
 use squall_runner::plugin::{self, Wanted};
@@ -85,6 +85,19 @@ impl<'a> Source<'a> {
     /// Resolves and verifies the manifest for `world` ranks, or as many as its devices make, without asking for any
     /// device. What is wrong is printed, and its exit status returned.
     pub(crate) fn verified(&self, world: Option<u64>) -> Result<(Job<'_>, Verified), u8> {
+        let (world, kind) = self.world(world)?;
+        self.judged(world, kind).map_err(|problems| self.fail(&problems.into()))
+    }
+
+    /// Resolves and verifies the manifest for so many ranks on devices of a kind, and prints nothing.
+    pub(crate) fn judged(&self, world: u64, kind: &str) -> Result<(Job<'_>, Verified), Problems> {
+        let job = resolve(&self.manifest, &self.registry, world, kind)?;
+        let verified = verified(&self.registry, &job)?;
+        Ok((job, verified))
+    }
+
+    /// The number of ranks, and the kind of their devices. What is wrong is printed, and its exit status returned.
+    pub(crate) fn world(&self, world: Option<u64>) -> Result<(u64, &'static str), u8> {
         let chosen = devices::world(&self.registry, &self.manifest, self.args.devices.as_ref());
         let (kind, listed) = chosen.map_err(|error| {
             let status = self.fail(&error);
@@ -98,9 +111,6 @@ impl<'a> Source<'a> {
         let world = world.ok_or_else(|| {
             self.fail(&devices::unknown_world(&self.manifest, self.args.devices.as_ref(), kind))
         })?;
-        let fail = |problems: squall_core::Problems| self.fail(&problems.into());
-        let job = resolve(&self.manifest, &self.registry, world, kind).map_err(fail)?;
-        let verified = verified(&self.registry, &job).map_err(fail)?;
-        Ok((job, verified))
+        Ok((world, kind))
     }
 }
