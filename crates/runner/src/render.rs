@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet, normalize_untrusted_str};
+use serde::Serialize;
 use squall_core::{Diagnostic, Label, Severity, Span};
 
 /// Whether the drawing holds terminal colours.
@@ -31,6 +32,59 @@ pub fn render(diagnostics: &[Diagnostic], file: &str, source: &str, color: Color
         drawn.push_str("\n\n");
     }
     drawn
+}
+
+/// A diagnostic as `squall check --json` prints it.
+#[derive(Debug, Serialize)]
+pub struct Said<'a> {
+    severity: &'static str,
+    code: &'static str,
+    message: &'a str,
+    help: Option<&'a str>,
+    /// The place to look at first, then the others that belong to it.
+    places: Vec<Place<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Place<'a> {
+    rank: Option<u32>,
+    task: Option<&'a str>,
+    text: &'a str,
+    #[serde(flatten)]
+    span: Option<Bytes>,
+}
+
+/// Bytes of the source, and where they begin for a person: line and column count from 1, columns in characters.
+#[derive(Debug, Serialize)]
+struct Bytes {
+    start: usize,
+    end: usize,
+    line: usize,
+    column: usize,
+}
+
+/// A diagnostic over `source`, for machines. A place outside it is moved to its nearest character.
+pub fn said<'a>(diagnostic: &'a Diagnostic, source: &str) -> Said<'a> {
+    let bytes = |span: Span| {
+        let Range { start, end } = within(span, source);
+        let before = source.get(..start).unwrap_or_default();
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        let column = 1 + line.trim_start_matches('\u{feff}').chars().count();
+        Bytes { start, end, line: 1 + before.matches('\n').count(), column }
+    };
+    let place = |label: &'a Label| Place {
+        rank: label.rank,
+        task: label.task.as_deref(),
+        text: &label.text,
+        span: label.span.map(bytes),
+    };
+    Said {
+        severity: if diagnostic.is_error() { "error" } else { "warning" },
+        code: diagnostic.code.0,
+        message: &diagnostic.message,
+        help: diagnostic.help.as_deref(),
+        places: std::iter::once(&diagnostic.primary).chain(&diagnostic.related).map(place).collect(),
+    }
 }
 
 /// The count of errors and warnings, as `3 errors, 1 warning`; `None` where there is nothing to count.

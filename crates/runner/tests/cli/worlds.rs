@@ -65,3 +65,60 @@ fn ranges_that_are_none() {
             .failed(2, &["--world", "write a number of ranks from 1 to 1048576"]);
     }
 }
+
+fn objects(said: &str) -> Vec<serde_json::Value> {
+    said.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect()
+}
+
+#[test]
+fn machines_are_told_of_diagnostics_and_verdicts() {
+    let folder = Folder::with(&called("rank != 2", ""));
+    let json = |worlds: &str| folder.squall(&["check", "m.toml", "--json", "--world", worlds]);
+    let held = objects(&json("2").done().out);
+    assert_eq!(held.len(), 1);
+    assert_eq!(
+        (&held[0]["world"], &held[0]["verified"], &held[0]["tasks"]),
+        (&2.into(), &true.into(), &2.into())
+    );
+    assert_eq!(held[0]["plan_hash"].as_str().unwrap().len(), 32);
+
+    let refused = json("3");
+    let said = objects(&refused.out);
+    assert_eq!((refused.status, said.len()), (2, 2));
+    assert_eq!((&said[0]["severity"], &said[0]["code"]), (&"error".into(), &"E0222".into()));
+    assert!(said[0]["message"].as_str().unwrap().contains("rank 2 never reaches it"));
+    assert!(said[0]["help"].as_str().unwrap().contains("`when`"));
+    let place = &said[0]["places"][0];
+    assert_eq!((&place["line"], &place["column"], &place["rank"]), (&6.into(), &1.into(), &0.into()));
+    let bytes = place["start"].as_u64().unwrap() as usize..place["end"].as_u64().unwrap() as usize;
+    assert_eq!(&called("rank != 2", "")[bytes], "[[task]]");
+    assert_eq!(said[1], serde_json::json!({ "world": 3, "verified": false, "meant": true }));
+
+    let range = json("1..6");
+    let said = objects(&range.out);
+    assert_eq!((range.status, said.len()), (2, 6));
+    let verdicts: Vec<bool> =
+        said[..5].iter().map(|verdict| verdict["verified"].as_bool().unwrap()).collect();
+    assert_eq!(verdicts, [true, true, false, false, false]);
+    assert_eq!(said[5]["worlds"], serde_json::json!([3, 4, 5]));
+}
+
+#[test]
+fn machines_are_told_of_texts_that_are_no_manifests() {
+    let folder = Folder::with("manifest = 1\n[params]\nä = 1 # ü\n");
+    let ended = folder.squall(&["check", "m.toml", "--json"]);
+    let said = objects(&ended.out);
+    assert_eq!((ended.status, said.len()), (2, 1), "{}", ended.out);
+    assert_eq!((&said[0]["code"], &said[0]["places"][0]["line"]), (&"E0003".into(), &3.into()));
+    // Warnings, too, in characters.
+    let warned = Folder::with(&("# ä\n".to_owned() + &called("true", "[params]\nn = \"1\" # ü\n")));
+    let said = objects(&warned.squall(&["check", "m.toml", "--json"]).done().out);
+    assert_eq!((&said[0]["severity"], &said[0]["places"][0]["column"]), (&"warning".into(), &1.into()));
+    assert_eq!(said[1]["verified"], true);
+    // Of what it is not meant for, it says so.
+    let even = Folder::with(&called("true", "[world]\nrequire = [\"world % 2 == 0\"]\n"));
+    let ended = even.squall(&["check", "m.toml", "--json", "--world", "3"]);
+    assert_eq!(objects(&ended.out)[1]["meant"], false);
+}

@@ -119,6 +119,9 @@ pub(crate) struct CheckArgs {
     /// Treat warnings as errors.
     #[arg(long)]
     pub(crate) deny_warnings: bool,
+    /// Print JSON on standard output: an object a line for each diagnostic, and one for each number of ranks.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Numbers of ranks.

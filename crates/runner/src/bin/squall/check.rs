@@ -2,8 +2,11 @@
 
 use std::ops::RangeInclusive;
 
-use squall_core::{Code, Diagnostic, Registry};
+use serde::Serialize;
+use squall_core::{Code, Diagnostic, Problems, Registry, Verified};
 use squall_runner::codes;
+use squall_runner::render;
+use squall_runner::resolve::Job;
 use squall_runner::run::Schedule;
 
 use crate::args::{CheckArgs, Worlds};
@@ -15,13 +18,22 @@ pub(crate) fn check(registry: &Registry, args: &CheckArgs) -> u8 {
 }
 
 fn check_or_status(registry: &Registry, args: &CheckArgs) -> Result<u8, u8> {
+    if args.json {
+        output::in_json();
+    }
     let source = Source::load(registry, &args.manifest)?;
     let world = match args.world {
         None => None,
         Some(Worlds::One(world)) => Some(world),
         Some(Worlds::Range(first, last)) => return range(&source, args, first..=last),
     };
-    let (job, verified) = source.verified(world)?;
+    let (world, kind) = source.world(world)?;
+    let (job, verified) = source.judged(world, kind).map_err(|problems| {
+        let meant = !is_not_meant(&problems);
+        let status = source.fail(&problems.into());
+        tell(args, &Verdict::refused(world, meant));
+        status
+    })?;
     let schedule = Schedule::of(&job, source.folder()).map_err(|problems| source.fail(&problems.into()))?;
     let warnings = [&job.warnings[..], &schedule.warnings].concat();
     source.show(&warnings);
@@ -31,7 +43,10 @@ fn check_or_status(registry: &Registry, args: &CheckArgs) -> Result<u8, u8> {
     if args.deny_warnings && !(source.warnings.is_empty() && warnings.is_empty()) {
         return Err(output::fail(2, "there are warnings, and `--deny-warnings` is given"));
     }
-    let (world, tasks) = (job.world.size(), job.graphs.iter().map(|graph| graph.len()).sum::<usize>());
+    let (world, tasks) = (job.world.size(), tasks(&job));
+    if args.json {
+        return Ok(output::json(&Verdict::of(&job, &verified)));
+    }
     Ok(output::result(&format!(
         "{}: {world} rank{}, {tasks} task{}, verified (plan {:032x})\n",
         source.name(),
@@ -44,6 +59,10 @@ fn check_or_status(registry: &Registry, args: &CheckArgs) -> Result<u8, u8> {
 /// Diagnostics that say of a number of ranks that the manifest is not meant for it.
 const NOT_MEANT: [Code; 2] = [codes::REQUIRE, codes::MESH];
 
+fn is_not_meant(problems: &Problems) -> bool {
+    problems.0.iter().all(|problem| NOT_MEANT.contains(&problem.code))
+}
+
 /// Checks each of some numbers of ranks. What is wrong is printed once for all of them with which the same is wrong at the same places, with the
 /// values of the least.
 fn range(source: &Source<'_>, args: &CheckArgs, worlds: RangeInclusive<u64>) -> Result<u8, u8> {
@@ -53,18 +72,21 @@ fn range(source: &Source<'_>, args: &CheckArgs, worlds: RangeInclusive<u64>) -> 
     let (mut refused, mut warned): (Vec<u64>, bool) = (Vec::new(), !source.warnings.is_empty());
     for world in worlds {
         let said = match source.judged(world, kind) {
-            Ok((job, _)) => {
+            Ok((job, proven)) => {
                 verified.push(world);
+                tell(args, &Verdict::of(&job, &proven));
                 let schedule = Schedule::of(&job, source.folder());
                 let schedule = schedule.map_err(|problems| source.fail(&problems.into()))?;
                 [&job.warnings[..], &schedule.warnings].concat()
             }
-            Err(problems) if problems.0.iter().all(|problem| NOT_MEANT.contains(&problem.code)) => {
+            Err(problems) if is_not_meant(&problems) => {
                 not_meant.push(world);
+                tell(args, &Verdict::refused(world, false));
                 continue;
             }
             Err(problems) => {
                 refused.push(world);
+                tell(args, &Verdict::refused(world, true));
                 problems.0
             }
         };
@@ -81,6 +103,12 @@ fn range(source: &Source<'_>, args: &CheckArgs, worlds: RangeInclusive<u64>) -> 
         }
     }
     for (worlds, said) in &told {
+        if args.json {
+            for diagnostic in said {
+                output::json(&With { worlds, said: render::said(diagnostic, &source.text) });
+            }
+            continue;
+        }
         output::note(&format!("with {}:", ranks(worlds)));
         source.show(said);
     }
@@ -97,7 +125,58 @@ fn range(source: &Source<'_>, args: &CheckArgs, worlds: RangeInclusive<u64>) -> 
     if args.deny_warnings && warned {
         return Err(output::fail(2, "there are warnings, and `--deny-warnings` is given"));
     }
+    if args.json {
+        return Ok(0);
+    }
     Ok(output::result(&format!("{name}: verified with {}\n", ranks(&verified))))
+}
+
+/// A diagnostic of several numbers of ranks, for machines; its values are those of the first.
+#[derive(Serialize)]
+struct With<'a> {
+    worlds: &'a [u64],
+    #[serde(flatten)]
+    said: render::Said<'a>,
+}
+
+/// What came of a number of ranks, for machines.
+#[derive(Serialize)]
+struct Verdict {
+    world: u64,
+    verified: bool,
+    /// Whether the manifest is meant for so many, by `require` and the mesh.
+    meant: bool,
+    /// Of all ranks together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tasks: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan_hash: Option<String>,
+}
+
+impl Verdict {
+    fn of(job: &Job<'_>, verified: &Verified) -> Verdict {
+        Verdict {
+            world: job.world.size().into(),
+            verified: true,
+            meant: true,
+            tasks: Some(tasks(job)),
+            plan_hash: Some(format!("{:032x}", verified.plan_hash())),
+        }
+    }
+
+    fn refused(world: u64, meant: bool) -> Verdict {
+        Verdict { world, verified: false, meant, tasks: None, plan_hash: None }
+    }
+}
+
+fn tell(args: &CheckArgs, verdict: &Verdict) {
+    if args.json {
+        output::json(verdict);
+    }
+}
+
+fn tasks(job: &Job<'_>) -> usize {
+    job.graphs.iter().map(|graph| graph.len()).sum()
 }
 
 /// As many runs of numbers as are told.

@@ -1,13 +1,37 @@
 //! What squall prints: results to standard output, all else to standard error.
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use serde::Serialize;
 use squall_core::{Code, Diagnostic};
 use squall_runner::render::{self, Color};
+
+/// Whether diagnostics are a line of JSON each, on standard output. Set once, before anything is printed.
+static JSON: AtomicBool = AtomicBool::new(false);
+
+/// From here on, diagnostics are for machines.
+pub(crate) fn in_json() {
+    JSON.store(true, Ordering::Relaxed);
+}
+
+/// Prints an object on a line of standard output.
+pub(crate) fn json(object: &impl Serialize) -> u8 {
+    match serde_json::to_string(object) {
+        Ok(text) => result(&format!("{text}\n")),
+        Err(error) => fail(1, &error.to_string()),
+    }
+}
 
 /// Draws diagnostics on standard error, over the text they are about; `name` is what to call that.
 pub(crate) fn diagnostics(name: &str, text: &str, diagnostics: &[Diagnostic]) {
     if diagnostics.is_empty() {
+        return;
+    }
+    if JSON.load(Ordering::Relaxed) {
+        for diagnostic in diagnostics {
+            json(&render::said(diagnostic, text));
+        }
         return;
     }
     let color = if std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
