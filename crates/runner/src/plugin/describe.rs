@@ -104,12 +104,9 @@ unsafe extern "C" fn access(to: *const abi::Description, param: u32, first: u64,
                 range.len()
             ))
         })?;
-        let range = range.offset + first..range.offset + end;
-        let buffer = match told.args.values.get(param as usize) {
-            Some(Arg::Buffer(range)) => range.buffer,
-            _ => return Ok(()),
-        };
-        told.description.accesses.push(Access { param: name, buffer, range, mode: mode(code)? });
+        let elements = range.offset + first..range.offset + end;
+        let access = Access { param: name, buffer: range.buffer, range: elements, mode: mode(code)? };
+        told.description.accesses.push(access);
         Ok(())
     });
 }

@@ -9,7 +9,7 @@ use object::{Architecture, BinaryFormat, File as Object, Object as _, ObjectKind
 use sha2::{Digest as _, Sha256};
 use squall_plugin::abi::ENTRY;
 
-use super::{load::Fault, segments};
+use super::{fault::Fault, segments};
 
 /// A plugin is some megabytes; what is much larger is something else.
 const LARGEST: u64 = 4 << 30;

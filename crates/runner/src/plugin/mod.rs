@@ -11,6 +11,7 @@
 //! check: that is what its safety comments mean by the ABI.
 
 mod describe;
+mod fault;
 mod file;
 mod kernel;
 mod load;

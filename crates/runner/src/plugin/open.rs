@@ -9,8 +9,8 @@ use squall_plugin::abi::{self, ABI_MAJOR, ENTRY, Header, MAGIC, status};
 use squall_plugin::convert::{Malformed, read_line, text};
 use squall_plugin::field;
 
+use super::fault::Fault;
 use super::file::Looked;
-use super::load::Fault;
 use super::{Plugin, guarded, tables};
 
 /// A plugin with what it brings.

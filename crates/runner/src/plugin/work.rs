@@ -90,7 +90,8 @@ impl Abort for PassedOn {
 
 /// A plugin's work.
 pub(super) struct LoadedWork {
-    table: abi::Work,
+    // Fields are dropped in order: the work before what it asks and uses.
+    filled: Filled,
     enqueue: EnqueueFn,
     passed_on: Option<Arc<PassedOn>>,
     /// What the work asks and uses, to its end.
@@ -126,18 +127,17 @@ impl LoadedWork {
         (device, kind): (&str, &str),
         plugin: &'static Plugin,
     ) -> Result<LoadedWork, DeviceError> {
-        let destroyed = Destroy(table);
+        let filled = Filled(table);
         let Some(enqueue) = table.enqueue else {
             let text = format!("{plugin}: it made a work without an `enqueue`");
             return Err(DeviceError::Failed(text));
         };
-        std::mem::forget(destroyed);
         let passed_on = table.abort.map(|abort| {
             let target = Mutex::new(Some(Target(abort, table.abort_state)));
             Arc::new(PassedOn { aborted: AtomicBool::new(false), target })
         });
         let api = if kind == "cuda" { c"cuda" } else { c"host" };
-        Ok(LoadedWork { table, enqueue, passed_on, told, uses, device: device.to_string(), api, plugin })
+        Ok(LoadedWork { filled, enqueue, passed_on, told, uses, device: device.to_string(), api, plugin })
     }
 
     /// What is to be aborted with the group.
@@ -149,7 +149,7 @@ impl LoadedWork {
     pub(super) fn launch(&mut self) -> Result<(), DeviceError> {
         let mut error = abi::Error::EMPTY;
         // SAFETY: the table is the plugin's, filled for this call; the ABI has no stream for a kernel's host form.
-        let status = unsafe { (self.enqueue)(self.table.state, std::ptr::null(), &raw mut error) };
+        let status = unsafe { (self.enqueue)(self.filled.0.state, std::ptr::null(), &raw mut error) };
         self.judge(status, &error)
     }
 
@@ -162,10 +162,10 @@ impl LoadedWork {
     }
 }
 
-/// Destroys a work when it is dropped.
-struct Destroy(abi::Work);
+/// The table that a plugin filled. Its work is destroyed when this is dropped.
+struct Filled(abi::Work);
 
-impl Drop for Destroy {
+impl Drop for Filled {
     fn drop(&mut self) {
         if let Some(destroy) = self.0.destroy {
             // SAFETY: the ABI: nothing is called after it, and it comes once.
@@ -187,15 +187,15 @@ impl Work for LoadedWork {
         };
         let mut error = abi::Error::EMPTY;
         // SAFETY: the table is the plugin's, and its state lives until `drop`; the stream's table lives for the call.
-        let status = unsafe { (self.enqueue)(self.table.state, &raw const table, &raw mut error) };
+        let status = unsafe { (self.enqueue)(self.filled.0.state, &raw const table, &raw mut error) };
         self.judge(status, &error)
     }
 
     fn failure(&mut self) -> Option<String> {
-        let own = self.table.failure.and_then(|failure| {
+        let own = self.filled.0.failure.and_then(|failure| {
             let mut text = [0 as c_char; 1024];
             // SAFETY: as for `enqueue`; the plugin writes no more than it is told.
-            let found = unsafe { failure(self.table.state, text.as_mut_ptr(), text.len() as u32) };
+            let found = unsafe { failure(self.filled.0.state, text.as_mut_ptr(), text.len() as u32) };
             (found != 0).then(|| format!("{}: {}", self.plugin, read_line(&text)))
         });
         // SAFETY: these are the work's own, which nothing else uses between its calls.
@@ -205,10 +205,10 @@ impl Work for LoadedWork {
 
 impl Drop for LoadedWork {
     fn drop(&mut self) {
+        // No abort comes after the work is destroyed.
         if let Some(passed_on) = &self.passed_on {
             passed_on.target().take();
         }
-        drop(Destroy(self.table));
     }
 }
 
