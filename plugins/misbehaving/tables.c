@@ -1,5 +1,7 @@
 /* A plugin with one op and one kernel, whose tables `-DCHANGE=…` spoils before squall reads them; and what its op does when it is made ready is
- * the status `-DPREPARE=…`. For tests of how tables are read. */
+ * the status `-DPREPARE=…`. It begins once, and fails if it is begun again. For tests of how plugins are read and called. */
+#include <threads.h>
+
 #include "squall_plugin.h"
 
 #ifndef PREPARE
@@ -9,9 +11,31 @@
 #define CHANGE (void)0
 #endif
 
+/* What memory from another thread than the rank's comes to. */
+static int elsewhere(void *p) {
+    const squall_prepare *prepare = p;
+    uint64_t ptr;
+    return prepare->alloc(prepare, 8, &ptr, 0);
+}
+
+static int32_t from_another_thread(const squall_prepare *p) {
+    thrd_t thread;
+    int status = SQUALL_OK;
+    if (thrd_create(&thread, elsewhere, (void *)p) == thrd_success) thrd_join(thread, &status);
+    return status;
+}
+
+static squall_kernel kernel;
+
+static int32_t init(const squall_host *squall, squall_error *error) {
+    static int begun;
+    (void)squall;
+    return begun++ == 0 ? SQUALL_OK : squall_fail(error, SQUALL_FAILED, "begun %d times", begun);
+}
+
 static int32_t prepare(const squall_op *op, const squall_call *const *calls, uint32_t count, const squall_prepare *p,
                        squall_work *work, squall_error *error) {
-    (void)op, (void)calls, (void)count, (void)p, (void)work, (void)error;
+    (void)op, (void)calls, (void)count, (void)p, (void)work, (void)error, (void)from_another_thread;
     return PREPARE;
 }
 
@@ -77,6 +101,7 @@ static struct squall_plugin plugin = {
     .op_count = 1,
     .kernels = kernels,
     .kernel_count = 1,
+    .init = init,
 };
 
 SQUALL_EXPORT const struct squall_plugin *squall_plugin(const squall_host *squall) {

@@ -8,6 +8,7 @@
 //! - [`rounds`]: nothing is left of many runs in one process.
 //! - [`tables`]: tables that are spoiled in one place.
 //! - [`together`]: several plugins and squall's own tasks in one manifest; plugins under verification.
+//! - [`opened`]: what it means that a process opens a library once.
 //! - [`pairings`]: old and new ones, on either side of the ABI.
 //! - [`symbols`]: what a plugin exports.
 //!
@@ -19,6 +20,7 @@ mod authors;
 mod built;
 mod faults;
 mod misbehaving;
+mod opened;
 mod pairings;
 mod ring;
 mod rounds;

@@ -22,7 +22,7 @@ grid = { threads = 8, block = 32 }
 "#;
 
 /// Runs with a plugin whose tables are changed, and whose op returns a status when it is made ready.
-fn run(change: &str, prepare: i32) -> Said {
+fn run(change: &str, prepare: &str) -> Said {
     let folder = Folder::new();
     folder.write("m.toml", MANIFEST);
     let defines = [format!("-DCHANGE={change}"), format!("-DPREPARE={prepare}")];
@@ -78,7 +78,7 @@ fn what_is_spoiled_is_named() {
         ("plugin.ops = 0", "its ops are null"),
         ("op.library = \"host\"", "a library has one author"),
     ] {
-        let ended = run(change, 0);
+        let ended = run(change, "0");
         assert_eq!(ended.status, Some(2), "{change}: {}", ended.error);
         assert!(ended.error.contains(said), "{change}: {said}\n{}", ended.error);
         // At the place where the plugin is named, or where its op is.
@@ -99,7 +99,7 @@ fn what_an_op_says_while_it_is_made_ready_is_its_own() {
         (7, 1, "the plugin `tables` 1: it failed without a word, with status 7"),
         (-1, 1, "the plugin `tables` 1: it failed without a word, with status -1"),
     ] {
-        let ended = run("(void)0", prepared);
+        let ended = run("(void)0", &prepared.to_string());
         assert_eq!(ended.status, Some(status), "{prepared}: {}", ended.error);
         let named = "host:"; // the rank's device, and the task
         assert!(
@@ -108,5 +108,34 @@ fn what_an_op_says_while_it_is_made_ready_is_its_own() {
             ended.error
         );
         assert!(ended.error.contains("task `task[0]`"), "{prepared}\n{}", ended.error);
+    }
+}
+
+/// Each of squall's functions, called with nothing where something must be, and from where it must not.
+#[test]
+fn what_an_op_calls_wrongly_is_refused() {
+    for call in [
+        "p->alloc(p, 8, 0, error)",
+        "p->alloc_staging(p, 8, 0, 0, error)",
+        "p->alloc(0, 8, 0, error)",
+        "p->comm(p, 0, 0, error)",
+        "p->comm(p, 7, 0, error)",
+        "p->kernel(p, 0, 0, 0, 0, 0, error)",
+        "p->kernel(p, &kernel, 0, 0, 0, 0, error)",
+        "p->op(p, 0, 0, 0, 0, 0, error)",
+        "p->op(p, \"all_reduce\", 0, 0, 0, 0, error)",
+        "p->op(p, \"broadcast\", 0, 0, 0, 0, error)",
+        "p->exchange(p, 7, 0, 0, 0, error)",
+        "p->exchange(p, 0, 0, 8, 0, error)",
+        "p->peer_pointers(p, 0, 0, 0, error)",
+        "from_another_thread(p)",
+        // Who asks of nothing whether it is aborted is told to stop, and nobody is.
+        "p->abort->is_aborted(0) && !p->abort->is_aborted(p->abort)",
+    ] {
+        let ended = run("(void)0", call);
+        assert_eq!(ended.status, Some(1), "{call}: {}", ended.error);
+        let said = ["the plugin `tables` 1: ", "task `task[0]`"];
+        assert!(said.iter().all(|part| ended.error.contains(part)), "{call}: {}", ended.error);
+        assert!(!ended.error.contains("without an `enqueue`"), "{call} was not refused: {}", ended.error);
     }
 }

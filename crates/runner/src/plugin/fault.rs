@@ -10,6 +10,7 @@ use super::load::{Source, Wanted};
 use crate::codes;
 
 /// Why a plugin is not loaded.
+#[derive(Clone)]
 pub(super) struct Fault {
     code: Code,
     message: String,
@@ -70,6 +71,14 @@ impl Fault {
     pub(super) fn changed(path: &Path) -> Fault {
         let message = format!("the plugin `{}` changed while it was opened", path.display());
         Fault::new(codes::PLUGIN_OPEN, message, "try again when it is built")
+    }
+
+    pub(super) fn replaced(path: &Path) -> Fault {
+        let message = format!(
+            "the plugin `{}` is not the file that this process has opened there: it has changed since",
+            path.display()
+        );
+        Fault::new(codes::PLUGIN_OPEN, message, "a process opens a library once: start anew")
     }
 
     pub(super) fn other_abi(path: &Path, why: String) -> Fault {

@@ -17,12 +17,13 @@ const LARGEST: u64 = 4 << 30;
 /// A file that can be opened.
 pub(super) struct Looked {
     pub(super) path: PathBuf,
-    seen: Seen,
+    pub(super) seen: Seen,
 }
 
 /// What tells one state of a file from another.
-#[derive(PartialEq)]
-struct Seen {
+#[derive(Clone, PartialEq)]
+pub(super) struct Seen {
+    /// The device and the number of the file on it: one file may have several names.
     #[cfg(unix)]
     place: (u64, u64),
     bytes: u64,
@@ -30,6 +31,17 @@ struct Seen {
 }
 
 impl Seen {
+    /// Whether it is the same file, as far as the system tells, perhaps with other contents.
+    #[cfg(unix)]
+    pub(super) fn is_of_one_file(&self, other: &Seen) -> bool {
+        self.place == other.place
+    }
+
+    #[cfg(not(unix))]
+    pub(super) fn is_of_one_file(&self, _: &Seen) -> bool {
+        false
+    }
+
     fn of(metadata: &Metadata) -> Seen {
         #[cfg(unix)]
         use std::os::unix::fs::MetadataExt as _;

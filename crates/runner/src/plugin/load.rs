@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use squall_core::{Diagnostic, Label, Problems, Registry, Span};
 
 use super::fault::Fault;
-use super::file;
+use super::file::{self, Seen};
 use super::open::{self, Opened};
 use crate::codes;
 use crate::manifest::Manifest;
@@ -116,10 +116,17 @@ pub fn load_named(registry: &Registry, manifest: &Manifest, folder: &Path) -> Re
     }
 }
 
-/// The plugin, opened now or before.
+/// A file that was opened, and what came of it.
+struct Known {
+    path: PathBuf,
+    seen: Seen,
+    outcome: Result<Opened, Fault>,
+}
+
+/// The plugin, opened now or before. The system opens a path, and a file by whatever name, once in a process: so a file that was refused is
+/// refused again, and one that has changed since, or that lies where another was opened, cannot be had any more.
 fn opened(wanted: &Wanted) -> Result<Opened, Fault> {
-    // By their full paths. What was refused is tried again: it may have been mended.
-    static OPENED: Mutex<BTreeMap<PathBuf, Opened>> = Mutex::new(BTreeMap::new());
+    static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
     let sha256 = match &wanted.sha256 {
         Some(text) => Some(file::parse_sha256(text).ok_or_else(|| {
             let message = format!("`{text}` is no SHA-256: that is 64 hexadecimal digits");
@@ -128,11 +135,16 @@ fn opened(wanted: &Wanted) -> Result<Opened, Fault> {
         None => None,
     };
     let looked = file::look(&wanted.path, sha256.as_ref())?;
-    let mut all = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(opened) = all.get(&looked.path) {
-        return Ok(*opened);
+    let mut all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_it = |known: &&Known| known.path == looked.path || known.seen.is_of_one_file(&looked.seen);
+    if let Some(known) = all.iter().find(is_it) {
+        return match known.seen == looked.seen {
+            true => known.outcome.clone(),
+            false => Err(Fault::replaced(&wanted.path)),
+        };
     }
-    let opened = open::open(&looked, &wanted.path)?;
-    all.insert(looked.path, opened);
-    Ok(opened)
+    let library = open::library(&looked, &wanted.path)?;
+    let outcome = open::greeted(library, &looked, &wanted.path);
+    all.push(Known { path: looked.path, seen: looked.seen, outcome: outcome.clone() });
+    outcome
 }

@@ -43,11 +43,15 @@ unsafe extern "C" fn no_feature(_: *const c_char) -> *const c_void {
 }
 
 /// Opens a library, and keeps it open for good.
-pub(super) fn open(looked: &Looked, named: &Path) -> Result<Opened, Fault> {
+pub(super) fn library(looked: &Looked, named: &Path) -> Result<&'static Library, Fault> {
     // SAFETY: whoever names a plugin wants its code to run, its initialisers included.
-    let library = unsafe { library(&looked.path) }.map_err(|error| Fault::loader(named, &error))?;
+    let library = unsafe { load(&looked.path) }.map_err(|error| Fault::loader(named, &error))?;
     // Nothing tells when the last pointer into it is gone.
-    let library: &'static Library = Box::leak(Box::new(library));
+    Ok(Box::leak(Box::new(library)))
+}
+
+/// The plugin in a library that was opened just now.
+pub(super) fn greeted(library: &'static Library, looked: &Looked, named: &Path) -> Result<Opened, Fault> {
     if !looked.is_same() {
         return Err(Fault::changed(named));
     }
@@ -55,19 +59,19 @@ pub(super) fn open(looked: &Looked, named: &Path) -> Result<Opened, Fault> {
     let entry = unsafe { library.get::<abi::Entry>(ENTRY.as_bytes()) };
     let entry = *entry.map_err(|error| Fault::loader(named, &error))?;
     // SAFETY: as above.
-    unsafe { greet(entry, &HOST.0, &looked.path) }.map_err(|fault| fault.of(named))
+    unsafe { greet(entry, &HOST.0, &looked.path) }.map_err(|unfit| unfit.of(named))
 }
 
 /// All symbols are bound at once, so that a missing one is told now; and none is seen by others.
 #[cfg(unix)]
-unsafe fn library(path: &Path) -> Result<Library, libloading::Error> {
+unsafe fn load(path: &Path) -> Result<Library, libloading::Error> {
     use libloading::os::unix;
     // SAFETY: the caller's.
     unsafe { unix::Library::open(Some(path), unix::RTLD_NOW | unix::RTLD_LOCAL) }.map(Library::from)
 }
 
 #[cfg(not(unix))]
-unsafe fn library(path: &Path) -> Result<Library, libloading::Error> {
+unsafe fn load(path: &Path) -> Result<Library, libloading::Error> {
     // SAFETY: the caller's.
     unsafe { Library::new(path) }
 }

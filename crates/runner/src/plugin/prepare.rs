@@ -102,14 +102,15 @@ fn serve(
     body: impl FnOnce(&mut Preparing<'_, '_>) -> Result<(), DeviceError>,
 ) -> i32 {
     fallible(error, || {
-        // SAFETY: the ABI: null, or the table of the call that is under way, whose `cx` is what `with_table` put there. The plugin calls from
-        // one thread, which is looked at before anything is changed.
-        let preparing =
-            unsafe { table.as_ref().and_then(|table| table.cx.cast::<Preparing<'_, '_>>().as_mut()) };
-        let preparing = preparing.ok_or_else(|| failed("a null preparation"))?;
-        if preparing.thread != thread::current().id() {
+        // SAFETY: the ABI: null, or the table of the call that is under way.
+        let table = unsafe { table.as_ref() }.ok_or_else(|| failed("a null preparation"))?;
+        let preparing = table.cx.cast::<Preparing<'_, '_>>();
+        // SAFETY: `cx` is what `with_table` put there. The field is never changed, and read alone: another thread may not have more of it.
+        if unsafe { (&raw const (*preparing).thread).read() } != thread::current().id() {
             return Err(failed("it is prepared by the thread of its rank alone"));
         }
+        // SAFETY: as above, and this is the thread that lent it to the plugin's call.
+        let preparing = unsafe { &mut *preparing };
         body(preparing)
     })
 }

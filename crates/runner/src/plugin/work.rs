@@ -50,9 +50,10 @@ impl Told {
 }
 
 unsafe extern "C" fn is_aborted(abort: *const abi::Abort) -> i32 {
-    // SAFETY: the plugin gives back the table that it was given, which lives as long as its work; `cx` is the `Told` around it.
-    let told = unsafe { (*abort).cx.cast::<Told>().cast_const().as_ref() };
-    i32::from(told.is_none_or(|told| told.aborted.is_aborted()))
+    // SAFETY: the ABI: null, or the table that the plugin was given, which lives as long as its work; `cx` is the `Told` around it.
+    let told = unsafe { abort.as_ref().and_then(|table| table.cx.cast::<Told>().cast_const().as_ref()) };
+    // Who asks of nothing is to stop.
+    i32::from(told.is_none_or(|told| guarded(|| told.aborted.is_aborted()).unwrap_or(true)))
 }
 
 /// Passes an abort on to a plugin's work, while that lives.
