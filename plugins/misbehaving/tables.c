@@ -27,6 +27,16 @@ static int32_t from_another_thread(const squall_prepare *p) {
 
 static squall_kernel kernel;
 
+/* What a launch of the plugin's kernel comes to, with an argument of that kind for its buffer, of 8 elements. */
+static int32_t launch(const squall_prepare *p, uint32_t kind, uint64_t threads, uint32_t block, squall_error *error) {
+    static uint64_t shape = 8;
+    squall_arg args[] = {{.kind = kind, .dtype = SQUALL_DTYPE_F32, .len = 8, .shape = &shape, .axes = 1}, {.kind = SQUALL_ARG_KIND_ABSENT}};
+    squall_grid grid = {.threads = {threads, 1, 1}, .block = {block, 1, 1}};
+    squall_inner *inner;
+    if (p->alloc(p, 32, &args[0].ptr, error) != SQUALL_OK) return SQUALL_OK;
+    return p->kernel(p, &kernel, args, 2, &grid, &inner, error);
+}
+
 static int32_t init(const squall_host *squall, squall_error *error) {
     static int begun;
     (void)squall;
@@ -35,7 +45,7 @@ static int32_t init(const squall_host *squall, squall_error *error) {
 
 static int32_t prepare(const squall_op *op, const squall_call *const *calls, uint32_t count, const squall_prepare *p,
                        squall_work *work, squall_error *error) {
-    (void)op, (void)calls, (void)count, (void)p, (void)work, (void)error, (void)from_another_thread;
+    (void)op, (void)calls, (void)count, (void)p, (void)work, (void)error, (void)from_another_thread, (void)launch;
     return PREPARE;
 }
 

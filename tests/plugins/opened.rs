@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use squall_core::{Diagnostic, Registry, Span};
+use squall_core::{Diagnostic, Problems, Registry, Span};
 use squall_runner::codes;
 use squall_runner::plugin::{Loaded, Source, Wanted, load};
 use tempfile::TempDir;
@@ -18,7 +18,13 @@ fn built(change: &str) -> (TempDir, std::path::PathBuf) {
     (folder, path)
 }
 
-fn loaded(paths: &[&Path]) -> Result<Loaded, Box<Diagnostic>> {
+/// The only thing that is wrong.
+fn alone(problems: Problems) -> Diagnostic {
+    let [problem] = &problems.0[..] else { panic!("{problems:?}") };
+    problem.clone()
+}
+
+fn loaded(paths: &[&Path]) -> Result<Loaded, Problems> {
     let wanted: Vec<Wanted> = paths.iter().map(|path| Wanted::option(path)).collect();
     load(&Registry::linked().unwrap(), &wanted)
 }
@@ -37,7 +43,8 @@ fn one_file_by_two_names_is_one_plugin() {
         sha256: None,
         source: Source::Manifest { path: Some(Span { start, end: start + 1 }), sha256: None },
     };
-    let twice = load(&Registry::linked().unwrap(), &[named(&path, 0), named(&other, 5)]).unwrap_err();
+    let twice = load(&Registry::linked().unwrap(), &[named(&path, 0), named(&other, 5)]);
+    let twice = alone(twice.unwrap_err());
     assert_eq!((twice.code, twice.related.len()), (codes::PLUGIN_TWICE, 1));
     assert_eq!(twice.primary.span.map(|span| span.start), Some(5));
 }
@@ -48,7 +55,7 @@ fn another_file_in_the_place_of_one_that_is_open_is_refused() {
     let (_other, new) = built("plugin.version = \"2\"");
     assert_eq!(loaded(&[&path]).unwrap().origins.len(), 1);
     fs::rename(&new, &path).unwrap();
-    let refused = loaded(&[&path]).unwrap_err();
+    let refused = alone(loaded(&[&path]).unwrap_err());
     assert_eq!(refused.code, codes::PLUGIN_OPEN);
     assert!(refused.message.contains("it has changed since"), "{}", refused.message);
 }
@@ -57,7 +64,7 @@ fn another_file_in_the_place_of_one_that_is_open_is_refused() {
 fn what_was_refused_is_not_begun_again() {
     let (_folder, path) = built("op.name = 0");
     for _ in 0..2 {
-        let refused = loaded(&[&path]).unwrap_err();
+        let refused = alone(loaded(&[&path]).unwrap_err());
         assert_eq!(refused.code, codes::PLUGIN_TABLES, "{}", refused.message);
     }
 }
@@ -76,6 +83,20 @@ fn a_library_that_lacks_another_is_told_with_the_loaders_words() {
     let said = folder.squall(&["check", "m.toml"]);
     assert_eq!(said.status, Some(2), "{}", said.error);
     for part in ["error[E0172]: the plugin `liblacking.so` cannot be opened", "nowhere", "m.toml:3:8"] {
+        assert!(said.error.contains(part), "{part}\n{}", said.error);
+    }
+}
+
+#[test]
+fn all_plugins_that_cannot_be_loaded_are_told_of() {
+    let folder = Folder::new();
+    cc("plugins/misbehaving/tables.c", &["-shared"], folder.path("liba.so"));
+    folder.write("libb.so", "no library");
+    let plugins = ["none.so", "liba.so", "libb.so"].map(|path| format!("[[plugin]]\npath = \"{path}\"\n"));
+    folder.write("m.toml", &format!("manifest = 1\n{}", plugins.concat()));
+    let said = folder.squall(&["check", "m.toml"]);
+    assert_eq!(said.status, Some(2), "{}", said.error);
+    for part in ["`none.so`", "m.toml:3:8", "`libb.so`", "m.toml:7:8", "2 errors"] {
         assert!(said.error.contains(part), "{part}\n{}", said.error);
     }
 }

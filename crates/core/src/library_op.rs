@@ -4,7 +4,7 @@
 //! An op is described for all ranks ([`Task::describe`], or [`Description::symmetric`](crate::Description::symmetric) where all are
 //! treated alike) and made ready on each. In [`LibraryOp::prepare`] it makes [`Work`]s, of three kinds:
 //!
-//! - **kernels**: [`Device::kernel`] of `cx.device`, with arguments and a grid. A [`KernelDef`](crate::KernelDef) has a form for the host
+//! - **kernels**: [`Prepare::kernel`], with arguments and a grid. A [`KernelDef`](crate::KernelDef) has a form for the host
 //!   and one for CUDA, and need not be registered. Memory of its own it gets from [`Device::alloc`], and keeps in its work.
 //! - **ops that it uses**: [`Prepare::op`], for those in [`Needs::uses`]. The device's default library serves them: NCCL on GPUs, the
 //!   host's on hosts.
@@ -16,7 +16,7 @@
 //!
 //! ```
 //! use squall_core::{
-//!     Arg, ArgError, Args, Cover, CudaSource, DType, Description, DeviceError, Grid, HostCall, KernelDef, LibraryOp, Needs,
+//!     Arg, ArgError, Args, Cover, CudaSource, DType, Description, DeviceError, HostCall, KernelDef, LibraryOp, Needs,
 //!     OpCall, OpError, ParamDef, Prepare, Task, Type, Work, register_op,
 //! };
 //!
@@ -57,10 +57,9 @@
 //!         let mut works = Vec::with_capacity(2 * batch.len());
 //!         for call in batch {
 //!             let Some(data) = call.args.buffer("data") else { continue };
-//!             let grid = Grid::new([data.len(), 1, 1], [256, 1, 1]).map_err(|error| DeviceError::Failed(error.to_string()))?;
-//!             let data = Arg::Buffer(data.clone());
+//!             let (threads, data) = (data.len(), Arg::Buffer(data.clone()));
 //!             // SAFETY: the range is the call's.
-//!             works.push(unsafe { cx.device.kernel(&HALVE, vec![data.clone()], grid) }?);
+//!             works.push(unsafe { cx.kernel(&HALVE, vec![data.clone()], threads, 256) }?);
 //!             let sum = [("buffer", data), ("reduce", Arg::Word(0))];
 //!             // SAFETY: as above.
 //!             works.push(unsafe { cx.op("all_reduce", call.comm, &sum) }?);
@@ -105,6 +104,8 @@ use std::time::Instant;
 use crate::args::{Arg, Args, BoundRange};
 use crate::device::{Device, DeviceError, DevicePtr, Work};
 use crate::dtype::DType;
+use crate::graph::IntoDims;
+use crate::kernel::KernelDef;
 use crate::ops::Parts;
 use crate::reduce::ReduceOp;
 use crate::task::{ArgError, Task};
@@ -244,6 +245,23 @@ pub struct Prepare<'a> {
 }
 
 impl Prepare<'_> {
+    /// Makes a kernel ready, of the op's own or another, on a grid of at least `threads` threads in blocks of `block`: numbers, or arrays of up to
+    /// three. `args` stand in the order of its parameters. They and the grid are checked by the rules by which a task's are, so that a
+    /// wrong launch is an error before anything runs. Enqueuing the work that the batch becomes enqueues it in its turn.
+    ///
+    /// # Safety
+    /// As of [`Device::kernel`].
+    pub unsafe fn kernel(
+        &mut self,
+        kernel: &'static KernelDef,
+        args: Vec<Arg<BoundRange>>,
+        threads: impl IntoDims,
+        block: impl IntoDims,
+    ) -> Result<Box<dyn Work>, DeviceError> {
+        // SAFETY: the caller's.
+        unsafe { self.services.kernel(kernel, args, (threads.into_dims(), block.into_dims())) }
+    }
+
     /// Makes one of squall's own ops ready, which the op names in [`Needs::uses`], on a communicator of the batch. Enqueuing the work that
     /// the batch becomes enqueues it in its turn. Arguments that are not given get their defaults. All are checked by the rules by which a
     /// task's are, so that a wrong call is an error and never reaches the library; that all ranks call alike is the op's to see to, and
@@ -279,6 +297,16 @@ impl Prepare<'_> {
 /// What a plan does for an op that is made ready: the methods of [`Prepare`], which say what each must do. Plans implement it, and
 /// whoever stands between a plan and an op, such as a plugin's interface.
 pub trait Services {
+    /// See [`Prepare::kernel`].
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn kernel(
+        &mut self,
+        kernel: &'static KernelDef,
+        args: Vec<Arg<BoundRange>>,
+        grid: ([u64; 3], [u64; 3]),
+    ) -> Result<Box<dyn Work>, DeviceError>;
     /// See [`Prepare::op`].
     ///
     /// # Safety

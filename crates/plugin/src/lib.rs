@@ -22,7 +22,7 @@
 //!
 //! ```
 //! use squall_plugin::core::{
-//!     Arg, ArgError, Args, Cover, DType, Description, DeviceError, Grid, HostCall, KernelDef, LibraryOp, Needs, OpCall,
+//!     Arg, ArgError, Args, Cover, DType, Description, DeviceError, HostCall, KernelDef, LibraryOp, Needs, OpCall,
 //!     OpError, ParamDef, Prepare, ReduceOp, Task, Type, Work, register_op,
 //! };
 //!
@@ -84,9 +84,8 @@
 //!         for call in batch {
 //!             let (data, factor) = (call.args.get("data"), call.args.get("factor"));
 //!             let n = call.args.buffer("data").map_or(0, |data| data.len());
-//!             let grid = Grid::new([n, 1, 1], [256, 1, 1]).map_err(|error| DeviceError::Failed(error.to_string()))?;
 //!             // SAFETY: the caller vouches for the batch's ranges, and there are no others.
-//!             works.push(unsafe { cx.device.kernel(&SCALE, vec![data.clone(), factor.clone()], grid) }?);
+//!             works.push(unsafe { cx.kernel(&SCALE, vec![data.clone(), factor.clone()], n, 256) }?);
 //!             let args = [("buffer", data.clone()), ("reduce", Arg::Word(ReduceOp::Sum as u32))];
 //!             // SAFETY: as above.
 //!             works.push(unsafe { cx.op("all_reduce", call.comm, &args) }?);

@@ -3,8 +3,7 @@
 use std::cell::Cell;
 
 use squall_plugin::core::{
-    Args, BoundRange, Cover, DType, DeviceError, Element, Grid, HostCall, KernelDef, OpError, Prepare,
-    Scalar, Work,
+    Args, BoundRange, Cover, DType, Element, HostCall, KernelDef, OpError, Prepare, Scalar, Work,
 };
 
 use crate::{PARAMS, Product};
@@ -17,11 +16,10 @@ static GEMM: KernelDef =
 /// The ranges must be memory of `cx.device` that outlives the work.
 pub(crate) unsafe fn prepare(
     args: &Args<'_, BoundRange>,
-    cx: &Prepare<'_>,
+    cx: &mut Prepare<'_>,
 ) -> Result<Box<dyn Work>, OpError> {
-    let one = Grid::new([1; 3], [1; 3]).map_err(|error| DeviceError::Failed(error.to_string()))?;
     // SAFETY: the caller's.
-    Ok(unsafe { cx.device.kernel(&GEMM, args.values.to_vec(), one) }?)
+    Ok(unsafe { cx.kernel(&GEMM, args.values.to_vec(), 1, 1) }?)
 }
 
 fn gemm(call: &HostCall<'_>) -> Result<(), String> {

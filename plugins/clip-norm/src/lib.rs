@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use squall_plugin::core::{
-    Arg, ArgError, Args, BoundRange, Cover, CudaSource, DType, Description, DeviceError, Grid, HostCall,
-    KernelDef, LibraryOp, Memory, Needs, OpCall, OpError, ParamDef, Prepare, ReduceOp, Stream, Task, Type,
-    Work, register_op,
+    Arg, ArgError, Args, BoundRange, Cover, CudaSource, DType, Description, DeviceError, HostCall, KernelDef,
+    LibraryOp, Memory, Needs, OpCall, OpError, ParamDef, Prepare, ReduceOp, Stream, Task, Type, Work,
+    register_op,
 };
 
 const DATA: ParamDef = ParamDef::read_write("data", Type::Is(DType::F32), "[n]: what is scaled");
@@ -103,15 +103,14 @@ impl LibraryOp for ClipNorm {
 
     unsafe fn prepare(&self, batch: &[OpCall<'_>], cx: &mut Prepare<'_>) -> Result<Box<dyn Work>, OpError> {
         let [call] = batch else { return Err(DeviceError::Failed("it stands in a group".to_string()).into()) };
-        let grid = Grid::new([PARTS * BLOCK, 1, 1], [BLOCK, 1, 1]).map_err(|error| DeviceError::Failed(error.to_string()))?;
         let memory = cx.device.alloc(PARTS * 8)?;
         let sums = Arg::Buffer(BoundRange { ptr: memory.ptr(), dtype: DType::F64, shape: Arc::new([PARTS]) });
         let (data, max) = (call.args.get("data").clone(), call.args.get("max").clone());
         // SAFETY: the caller vouches for the ranges of the call, and `memory` is freed after the works.
         let works = unsafe { vec![
-            cx.device.kernel(&SQUARES, vec![data.clone(), sums.clone()], grid)?,
+            cx.kernel(&SQUARES, vec![data.clone(), sums.clone()], PARTS * BLOCK, BLOCK)?,
             cx.op("all_reduce", call.comm, &[("buffer", sums.clone()), ("reduce", Arg::Word(ReduceOp::Sum as u32))])?,
-            cx.device.kernel(&SCALE, vec![data, sums, max], grid)?,
+            cx.kernel(&SCALE, vec![data, sums, max], PARTS * BLOCK, BLOCK)?,
         ] };
         Ok(Box::new(Clip { works, _memory: memory }))
     }

@@ -16,7 +16,7 @@ mod select;
 use std::sync::Arc;
 
 use squall_plugin::core::{
-    Arg, ArgError, Args, BoundRange, BufferRange, DType, Description, Device, DeviceError, DevicePtr, Grid,
+    Arg, ArgError, Args, BoundRange, BufferRange, DType, Description, Device, DeviceError, DevicePtr,
     KernelDef, LibraryOp, Memory, Needs, OpCall, OpError, ParamDef, Prepare, Presence, Stream, Task, Type,
     Work, count, register_op,
 };
@@ -156,31 +156,21 @@ impl LibraryOp for TopK {
         // SAFETY: the caller vouches for the ranges of the call; the others are the chain's own, which frees them after its works.
         unsafe {
             if residual.is_some() {
-                chain.kernel(cx.device, &ACCUMULATE, wide, &[data.clone(), grad.clone()])?;
+                chain.kernel(cx, &ACCUMULATE, wide, vec![data.clone(), grad.clone()])?;
             }
             for (shift, width) in PASSES {
-                let sizes = [k, shift, width].map(Arg::Size);
-                chain.kernel(
-                    cx.device,
-                    &NARROW,
-                    wide,
-                    &[&[data.clone(), state.clone()], &sizes[..]].concat(),
-                )?;
+                let [k, shift, width] = [k, shift, width].map(Arg::Size);
+                chain.kernel(cx, &NARROW, wide, vec![data.clone(), state.clone(), k, shift, width])?;
             }
             if LOCATE.runs_on(self.device) {
-                chain.kernel(cx.device, &LOCATE, wide, &[data.clone(), state.clone()])?;
+                chain.kernel(cx, &LOCATE, wide, vec![data.clone(), state.clone()])?;
             }
-            chain.kernel(cx.device, &TAKE, wide, &[data, state, own.clone()])?;
+            chain.kernel(cx, &TAKE, wide, vec![data, state, own.clone()])?;
             let gather = [("send", own), ("recv", Arg::Buffer(gathered.clone()))];
             chain.works.push(cx.op("all_gather", call.comm, &gather)?);
-            chain.kernel(cx.device, &CLEAR, wide, std::slice::from_ref(&grad))?;
+            chain.kernel(cx, &CLEAR, wide, vec![grad.clone()])?;
             for rank in 0..size {
-                chain.kernel(
-                    cx.device,
-                    &SCATTER,
-                    k.min(wide),
-                    &[Arg::Buffer(entries_of(rank)), grad.clone()],
-                )?;
+                chain.kernel(cx, &SCATTER, k.min(wide), vec![Arg::Buffer(entries_of(rank)), grad.clone()])?;
             }
         }
         Ok(Box::new(chain))
@@ -207,18 +197,16 @@ impl Chain {
     /// Adds a kernel on so many threads.
     ///
     /// # Safety
-    /// As of [`Device::kernel`].
+    /// As of [`Prepare::kernel`].
     unsafe fn kernel(
         &mut self,
-        device: &dyn Device,
+        cx: &mut Prepare<'_>,
         kernel: &'static KernelDef,
         threads: u64,
-        args: &[Arg<BoundRange>],
+        args: Vec<Arg<BoundRange>>,
     ) -> Result<(), DeviceError> {
-        let grid = Grid::new([threads, 1, 1], [BLOCK, 1, 1]);
-        let grid = grid.map_err(|error| DeviceError::Unsupported(error.to_string()))?;
         // SAFETY: the caller's.
-        self.works.push(unsafe { device.kernel(kernel, args.to_vec(), grid) }?);
+        self.works.push(unsafe { cx.kernel(kernel, args, threads, BLOCK) }?);
         Ok(())
     }
 }

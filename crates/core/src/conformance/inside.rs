@@ -9,7 +9,6 @@ use crate::conformance::values::{encode, equal};
 use crate::conformance::{Op, Outcome, Rank, Ranks, Target};
 use crate::device::{DeviceError, Memory, Stream, Work};
 use crate::dtype::DType;
-use crate::grid::Grid;
 use crate::host_call::HostCall;
 use crate::kernel::{Cover, CudaSource, KernelDef};
 use crate::library_op::{Abort, LibraryOp, Needs, OpCall, OpError, Prepare};
@@ -264,14 +263,13 @@ fn fetch(call: &HostCall<'_>) -> Result<(), String> {
 }
 
 fn launch(
-    cx: &Prepare<'_>,
+    cx: &mut Prepare<'_>,
     kernel: &'static KernelDef,
     args: Vec<Arg<BoundRange>>,
     threads: u64,
 ) -> Result<Box<dyn Work>, OpError> {
-    let grid = Grid::new([threads, 1, 1], [32, 1, 1]).map_err(|error| failed(error.to_string()))?;
     // SAFETY: the ranges are an op's or its peers', whose ranks wait for all before they free them, or are kept by the work.
-    Ok(unsafe { cx.device.kernel(kernel, args, grid) }?)
+    Ok(unsafe { cx.kernel(kernel, args, threads, 32) }?)
 }
 
 /// What the next rank sends, fetched from its memory.

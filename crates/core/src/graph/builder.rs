@@ -3,19 +3,18 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::args::{Arg, Args};
+use crate::args::Arg;
 use crate::buffer::{BufferDecl, BufferId, BufferRange};
 use crate::codes;
 use crate::diagnostic::{Diagnostic, Label};
 use crate::error::Problems;
-use crate::graph::arguments;
 use crate::graph::check::{self, Context};
+use crate::graph::launch;
 use crate::graph::partial::Gap;
 use crate::graph::{
     Body, GroupSpec, KernelSpec, KernelTask, Node, OpSpec, OpTask, Origin, Phase, SwapSpec, TaskGraph,
     TaskSpec,
 };
-use crate::grid::{Grid, GridError, MAX_BLOCK_THREADS};
 use crate::library_op::LibraryOp;
 use crate::registry::{OpLookup, Registry};
 use crate::world::{CommId, World};
@@ -220,37 +219,7 @@ impl GraphBuilder<'_> {
     fn kernel(&mut self, spec: &KernelSpec, origin: &Arc<Origin>) -> Option<KernelTask> {
         let mut problems = Vec::new();
         let cx = self.context(origin, format!("kernel `{}`", spec.kernel.name), CommId::WORLD);
-        if !spec.kernel.runs_on(&self.graph.device) {
-            let text = format!("{} has no form for {} devices", cx.what, self.graph.device);
-            problems.push(cx.error(codes::NO_FORM, "", text));
-        }
-        let grid = match spec.grid {
-            None => {
-                let text = format!("{} needs a grid: how many threads, in blocks of how many", cx.what);
-                let help = "add `grid = { threads = …, block = 256 }`";
-                problems.push(cx.error(codes::GRID, "", text).with_help(help));
-                None
-            }
-            Some((threads, block)) => match Grid::new(threads, block) {
-                Ok(grid) => Some(grid),
-                Err(error) => {
-                    let of_block = !matches!(error, GridError::ManyBlocks { .. })
-                        && origin.args.iter().any(|(name, _)| name == "block");
-                    let part = if of_block { "block" } else { "grid" };
-                    let report = cx.error(codes::GRID, part, format!("{}: {error}", cx.what));
-                    problems.push(report.with_help(grid_help(&error)));
-                    None
-                }
-            },
-        };
-        let args = arguments::in_order(&cx, spec.kernel.params, &spec.args, &mut problems);
-        let task = args.zip(grid).and_then(|(args, grid)| {
-            let view = Args { params: spec.kernel.params, values: &args, comm_rank: 0, comm_size: 1 };
-            let description =
-                check::description(&cx, crate::task::Task::describe(spec.kernel, &view), &mut problems)?;
-            check::coverage(&cx, spec.kernel, &view, &grid, &mut problems);
-            Some(KernelTask { kernel: spec.kernel, args, grid, description })
-        });
+        let task = launch::kernel(&cx, spec, &self.graph.device, &mut problems);
         self.problems.append(&mut problems);
         task
     }
@@ -316,25 +285,5 @@ impl GraphBuilder<'_> {
         }
         self.problems.append(&mut problems);
         ops
-    }
-}
-
-/// What to write instead of a grid that cannot be launched.
-fn grid_help(error: &GridError) -> String {
-    let block = error.block_that_fits().map(|block| match block {
-        [x, 1, 1] => format!("`block = {x}`"),
-        [x, y, 1] => format!("`block = [{x}, {y}]`"),
-        [x, y, z] => format!("`block = [{x}, {y}, {z}]`"),
-    });
-    match (error, block) {
-        (GridError::EmptyBlock(_), Some(block)) => format!("write {block}: each axis has at least 1 thread"),
-        (GridError::LongBlock(_) | GridError::LargeBlock(..), Some(block)) => {
-            format!("write {block}, or smaller: a block has at most {MAX_BLOCK_THREADS} threads")
-        }
-        (GridError::ManyBlocks { .. }, Some(block)) => format!("write {block}, or larger"),
-        (_, None) => {
-            "no block makes them few enough: let several tasks do the work, each on a part of the buffer"
-                .to_string()
-        }
     }
 }

@@ -8,11 +8,8 @@ use crate::buffer::{BufferDecl, BufferId, Download, Upload};
 use crate::codes;
 use crate::diagnostic::{Code, Diagnostic, Label};
 use crate::graph::{ArgValue, Node, Origin, arguments};
-use crate::kernel::{Cover, KernelDef};
 use crate::library_op::LibraryOp;
-use crate::param::ParamKind;
 use crate::task::{Access, ArgError, Description, Meeting};
-use crate::words::count;
 
 /// What the checks of one task need to know.
 pub(super) struct Context<'a> {
@@ -113,67 +110,6 @@ fn misdescribed(cx: &Context<'_>, description: &Description) -> Option<Diagnosti
         cx.comm_size - 1
     );
     Some(cx.error(codes::NO_SUCH_RANK, "", text))
-}
-
-/// A kernel's grid against what it must cover.
-pub(super) fn coverage(
-    cx: &Context<'_>,
-    kernel: &KernelDef,
-    args: &Args<'_>,
-    grid: &crate::grid::Grid,
-    problems: &mut Vec<Diagnostic>,
-) {
-    let before = problems.len();
-    for (axis, cover, required) in kernel.uncovered(args, grid) {
-        let of = match cover {
-            Cover::Len(param) => format!("the {} of `{param}`", count(required, "element")),
-            Cover::Size(param) => format!("`{param}` = {required}"),
-            Cover::Dim(param, dim) => format!("axis {dim} of `{param}`, {required}"),
-            Cover::Any => continue,
-        };
-        let text = format!(
-            "{}: the grid has {} on axis {}, which must cover {of}",
-            cx.what,
-            count(grid.threads()[axis], "thread"),
-            ["x", "y", "z"][axis]
-        );
-        let whole = |param: &str| {
-            let range = args.buffer(param)?;
-            let decl = cx.buffers.get(range.buffer.0 as usize)?;
-            (range.len() == decl.len()).then(|| format!("\"len({})\"", decl.name))
-        };
-        let enough = match cover {
-            Cover::Len(param) => whole(param),
-            _ => None,
-        };
-        let enough = enough.unwrap_or_else(|| required.to_string());
-        let help = match (axis, grid.threads()) {
-            (0, [_, 1, 1]) => format!("write `threads = {enough}`"),
-            _ => format!("let the entry {axis} of `threads` be {enough}"),
-        };
-        problems.push(cx.error(codes::UNCOVERED, "grid", text).with_help(help));
-    }
-    // A kernel without threads does not run: right where there is nothing to do, wrong where a result is awaited.
-    if problems.len() > before || !grid.is_empty() || kernel.covers_nothing(args) {
-        return;
-    }
-    let written =
-        kernel.params.iter().zip(args.values).find_map(|(param, value)| match (param.kind, value) {
-            (ParamKind::Buffer(mode, _), Arg::Buffer(range)) if mode.writes() && !range.is_empty() => {
-                Some((param.name, range.len()))
-            }
-            _ => None,
-        });
-    if let Some((param, len)) = written {
-        let text = format!(
-            "{}: the grid {:?} is empty, and `{param}` has {len} element{} to be written",
-            cx.what,
-            grid.threads(),
-            if len == 1 { "" } else { "s" }
-        );
-        let help = "give the grid a thread, as `max(rows, 1)`, or leave the task out with `when`";
-        problems.push(cx.error(codes::UNCOVERED, "grid", text).with_help(help));
-    }
 }
 
 /// An op with the arguments given, in a group or alone: the arguments in the order of its parameters, and what it does with them.

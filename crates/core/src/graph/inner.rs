@@ -1,4 +1,4 @@
-//! An op that another op makes ready inside itself, over memory that is bound already: checked by the rules by which tasks are.
+//! An op or a kernel that an op makes ready inside itself, over memory that is bound already: checked by the rules by which tasks are.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,13 +6,17 @@ use std::sync::Arc;
 use crate::args::{Arg, BoundRange};
 use crate::buffer::{BufferDecl, BufferId, BufferRange};
 use crate::device::DevicePtr;
+use crate::diagnostic::Diagnostic;
 use crate::dtype::DType;
 use crate::graph::check::{self, Context};
-use crate::graph::{ArgValue, Matrix, Origin};
+use crate::graph::{ArgValue, KernelSpec, Matrix, Origin, launch};
+use crate::grid::Grid;
+use crate::kernel::KernelDef;
 use crate::library_op::LibraryOp;
 use crate::param::{ParamDef, ParamKind};
 use crate::scalar::Scalar;
 use crate::task::{Access, Description, Meeting};
+use crate::words::count;
 use crate::world::{CommId, World};
 
 /// The arguments of `op` on a communicator of `rank`, in the order of its parameters, those not given by their defaults. What is wrong
@@ -24,37 +28,85 @@ pub(crate) fn arguments(
     args: &[(&str, Arg<BoundRange>)],
 ) -> Result<Vec<Arg<BoundRange>>, String> {
     let part = world.part(comm, rank).ok_or("there is no such communicator")?;
-    let spaces = DType::ALL.iter().map(|&dtype| space(dtype)).collect::<Vec<_>>();
     let given = args
         .iter()
         .map(|(name, value)| {
             let param = op.params().iter().find(|param| param.name == *name);
-            let value = given(param, value, part.size()).map_err(|what| format!("`{name}` {what}"))?;
-            Ok(value.map(|value| (Cow::Owned(name.to_string()), value)))
+            named(name, given(param, value, part.size()))
         })
         .filter_map(Result::transpose)
         .collect::<Result<Vec<_>, String>>()?;
+    let what = format!("op `{}`", op.name());
+    let (args, description) =
+        checked((world, comm, rank), what, |cx, problems| check::op(cx, op, &given, false, problems))?;
+    apart(&description)?;
+    equal(&description, part.rank, part.size())?;
+    Ok(args.into_iter().map(bound).collect())
+}
+
+/// The arguments of a kernel in the order of its parameters, those not given by their defaults, and its grid. What is wrong with them, otherwise.
+pub(crate) fn kernel(
+    kernel: &'static KernelDef,
+    (world, rank): (&World, u32),
+    device: &str,
+    args: &[Arg<BoundRange>],
+    grid: ([u64; 3], [u64; 3]),
+) -> Result<(Vec<Arg<BoundRange>>, Grid), String> {
+    let params = kernel.params;
+    if args.len() != params.len() {
+        return Err(format!(
+            "it has {} and is given {}",
+            count(params.len() as u64, "parameter"),
+            args.len()
+        ));
+    }
+    let given = params
+        .iter()
+        .zip(args)
+        .map(|(param, value)| named(param.name, given(Some(param), value, 1)))
+        .filter_map(Result::transpose)
+        .collect::<Result<Vec<_>, String>>()?;
+    let spec = KernelSpec { kernel, origin: None, args: given, grid: Some(grid) };
+    let task = checked((world, CommId::WORLD, rank), format!("kernel `{}`", kernel.name), |cx, problems| {
+        launch::kernel(cx, &spec, device, problems)
+    })?;
+    apart(&task.description)?;
+    Ok((task.args.into_iter().map(bound).collect(), task.grid))
+}
+
+/// What a check comes to where all memory is a buffer, or what it found in words.
+fn checked<T>(
+    (world, comm, rank): (&World, CommId, u32),
+    what: String,
+    check: impl FnOnce(&Context<'_>, &mut Vec<Diagnostic>) -> Option<T>,
+) -> Result<T, String> {
+    let part = world.part(comm, rank).ok_or("there is no such communicator")?;
+    let spaces = DType::ALL.iter().map(|&dtype| space(dtype)).collect::<Vec<_>>();
     let cx = Context {
         rank,
         buffers: &spaces,
         origin: &Arc::new(Origin::default()),
-        what: format!("op `{}`", op.name()),
+        what,
         comm_name: world.name(comm),
         comm_rank: part.rank,
         comm_size: part.size(),
     };
     let mut problems = Vec::new();
-    let checked = check::op(&cx, op, &given, false, &mut problems);
-    let (args, description) = match (checked, problems.as_slice()) {
-        (Some(checked), []) => checked,
+    match (check(&cx, &mut problems), problems.as_slice()) {
+        (Some(checked), []) => Ok(checked),
         (_, problems) => {
             let text: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
-            return Err(text.join("; "));
+            Err(text.join("; "))
         }
-    };
-    apart(&description)?;
-    equal(&description, part.rank, part.size())?;
-    Ok(args.into_iter().map(bound).collect())
+    }
+}
+
+fn named(
+    name: &str,
+    value: Result<Option<ArgValue>, &'static str>,
+) -> Result<Option<(Cow<'static, str>, ArgValue)>, String> {
+    let value = value.map_err(|what| format!("`{name}` {what}"))?;
+    Ok(value.map(|value| (Cow::Owned(name.to_string()), value)))
 }
 
 /// All memory, as a buffer of that dtype: so ranges are known by their addresses, which tells those that are the same.
@@ -174,8 +226,11 @@ mod tests {
     use super::*;
     use crate::args::Args;
     use crate::device::{DeviceError, Work};
+    use crate::host_call::HostCall;
+    use crate::kernel::Cover;
     use crate::library_op::{Needs, OpCall, OpError, Prepare};
     use crate::ops::{ALL_GATHER, ALL_TO_ALL, Contract, SEND};
+    use crate::param::Type;
     use crate::task::{ArgError, Task};
 
     struct Served(&'static Contract);
@@ -278,5 +333,68 @@ mod tests {
             let error = found.unwrap_err();
             assert!(error.contains(says), "`{says}` is not said by: {error}");
         }
+    }
+
+    static SCALE: KernelDef = KernelDef {
+        name: "scale",
+        params: &[
+            ParamDef::read("from", Type::In(&[DType::F16, DType::F32]), "[n]"),
+            ParamDef::write("to", Type::Same("from"), "[n]"),
+            ParamDef::scalar("factor", Type::Same("from"), ""),
+        ],
+        covers: &[Cover::Len("to")],
+        host: Some(&nothing),
+        ..KernelDef::EMPTY
+    };
+
+    fn nothing(_: &HostCall<'_>) -> Result<(), String> {
+        Ok(())
+    }
+
+    #[test]
+    fn a_launch_that_a_task_could_not_make_is_refused() {
+        let world = World::new(2).unwrap();
+        let launch = |args: &[Arg<BoundRange>], device, threads, block| {
+            kernel(&SCALE, (&world, 1), device, args, ([threads, 1, 1], [block, 1, 1]))
+        };
+        let half = Arg::Scalar(Scalar::Float(0.5));
+        let args = |from, to, factor| [from, to, factor];
+        let whole = args(range(0, DType::F16, 4), range(8, DType::F16, 4), half.clone());
+        let (given, grid) = launch(&whole, "host", 4, 32).unwrap();
+        assert_eq!((given.as_slice(), grid), (whole.as_slice(), Grid::new([4, 1, 1], [32, 1, 1]).unwrap()));
+        for (args, device, threads, block, says) in [
+            (whole.clone(), "cuda", 4, 32, "has no form for cuda devices"),
+            (
+                whole.clone(),
+                "host",
+                3,
+                32,
+                "the grid has 3 threads on axis x, which must cover the 4 elements of `to`",
+            ),
+            (whole.clone(), "host", 4, 2048, "is longer than"),
+            (
+                args(range(1, DType::F16, 4), whole[1].clone(), half.clone()),
+                "host",
+                4,
+                32,
+                "not aligned to its dtype",
+            ),
+            (args(range(0, DType::F16, 4), range(0, DType::F16, 4), half.clone()), "host", 4, 32, "overlap"),
+            (
+                args(range(0, DType::F32, 4), whole[1].clone(), half.clone()),
+                "host",
+                4,
+                32,
+                "must have the dtype of `from`",
+            ),
+            (args(range(0, DType::F64, 4), whole[1].clone(), half.clone()), "host", 4, 32, "f64"),
+            (args(whole[0].clone(), whole[1].clone(), Arg::Flag(true)), "host", 4, 32, "`factor` takes"),
+            (args(whole[0].clone(), Arg::Absent, half.clone()), "host", 4, 32, "needs the argument `to`"),
+        ] {
+            let error = launch(&args, device, threads, block).unwrap_err();
+            assert!(error.contains(says), "`{says}` is not said by: {error}");
+        }
+        let error = launch(&whole[..2], "host", 4, 32).unwrap_err();
+        assert_eq!(error, "it has 3 parameters and is given 2");
     }
 }

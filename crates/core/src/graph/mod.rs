@@ -11,6 +11,7 @@ mod arguments;
 mod builder;
 mod check;
 pub(crate) mod inner;
+mod launch;
 pub(crate) mod partial;
 pub(crate) mod renaming;
 mod spec;

@@ -9,6 +9,7 @@ use crate::args::{Arg, Args, BoundRange};
 use crate::device::{Device, DeviceError, DevicePtr, Work};
 use crate::graph::inner;
 use crate::group::handles::Handles;
+use crate::kernel::KernelDef;
 use crate::library_op::{Abort, Exchange, LibraryOp, OpCall, OpError, Prepare, Services};
 use crate::world::{CommId, World};
 
@@ -42,13 +43,25 @@ impl PlanServices<'_> {
 }
 
 impl Services for PlanServices<'_> {
+    unsafe fn kernel(
+        &mut self,
+        kernel: &'static KernelDef,
+        args: Vec<Arg<BoundRange>>,
+        grid: ([u64; 3], [u64; 3]),
+    ) -> Result<Box<dyn Work>, DeviceError> {
+        let (args, grid) = inner::kernel(kernel, (self.world, self.rank), self.device.kind(), &args, grid)
+            .map_err(|what| inside(kernel.name, what))?;
+        // SAFETY: the caller's, and the arguments are checked.
+        unsafe { self.device.kernel(kernel, args, grid) }
+    }
+
     unsafe fn op(
         &mut self,
         name: &str,
         comm: CommId,
         args: &[(&str, Arg<BoundRange>)],
     ) -> Result<Box<dyn Work>, OpError> {
-        let failed = |what: String| DeviceError::Failed(format!("`{name}` inside it: {what}"));
+        let failed = |what| inside(name, what);
         let Some(op) = self.used(name, comm) else {
             let text = format!("the op does not say that it uses it on `{}`", self.world.name(comm));
             return Err(failed(text).into());
@@ -115,6 +128,11 @@ impl Services for PlanServices<'_> {
     }
 }
 
+/// What went wrong with a kernel or an op that an op makes ready.
+fn inside(name: &str, what: String) -> DeviceError {
+    DeviceError::Failed(format!("`{name}` inside it: {what}"))
+}
+
 /// What ranks tell each other of their memory.
 struct Peer<'a> {
     process: [u64; 2],
@@ -147,7 +165,6 @@ mod tests {
     use super::*;
     use crate::device::{Memory, Stream};
     use crate::group::exchange::LocalExchange;
-    use crate::kernel::KernelDef;
     use crate::library_op::Needs;
     use crate::ops::ALL_REDUCE;
     use crate::param::ParamDef;

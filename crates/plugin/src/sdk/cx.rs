@@ -230,6 +230,18 @@ pub(super) struct PluginServices<'a> {
 }
 
 impl Services for PluginServices<'_> {
+    unsafe fn kernel(
+        &mut self,
+        kernel: &'static KernelDef,
+        args: Vec<Arg<BoundRange>>,
+        (threads, block): ([u64; 3], [u64; 3]),
+    ) -> Result<Box<dyn Work>, DeviceError> {
+        // Squall checks the rest, on its side.
+        let grid = Grid::new(threads, block).map_err(|error| DeviceError::Failed(error.to_string()))?;
+        // SAFETY: the caller's.
+        unsafe { self.cx.kernel(kernel, args, grid) }
+    }
+
     unsafe fn op(
         &mut self,
         name: &str,

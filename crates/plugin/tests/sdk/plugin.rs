@@ -8,9 +8,8 @@ use squall_plugin::core::ops::CONTRACTS;
 use squall_plugin::core::task::{Matched, Meeting, Message, Share, Signature};
 use squall_plugin::core::{
     Abort, Access, Arg, ArgError, Args, BoundRange, Capture, CommId, Cover, CudaSource, DType, Description,
-    DeviceError, DevicePtr, Grid, HostCall, KernelDef, LibraryOp, Memory, Mode, Needs, OpCall, OpError,
-    ParamDef, Parts, Prepare, Progress, RawHandle, ReduceOp, Stream, Task, Type, Work, register_kernel,
-    register_op,
+    DeviceError, DevicePtr, HostCall, KernelDef, LibraryOp, Memory, Mode, Needs, OpCall, OpError, ParamDef,
+    Parts, Prepare, Progress, RawHandle, ReduceOp, Stream, Task, Type, Work, register_kernel, register_op,
 };
 
 pub(crate) static DOUBLE: KernelDef = KernelDef {
@@ -170,10 +169,9 @@ impl LibraryOp for Mix {
         let scratch = cx.device.alloc(data.bytes())?;
         let mut staging = cx.device.alloc_staging(8)?;
         staging.host().unwrap().copy_from_slice(&7u64.to_ne_bytes());
-        let grid = Grid::new([data.len(), 1, 1], [4, 1, 1]).unwrap();
         let args = vec![Arg::Buffer(data.clone()), Arg::Flag(false)];
         // SAFETY: the batch's caller vouches for the range.
-        let kernel = unsafe { cx.device.kernel(&DOUBLE, args, grid) }?;
+        let kernel = unsafe { cx.kernel(&DOUBLE, args, data.len(), 4) }?;
         if mode(&batch[last].args) == "keeps" {
             *KEPT.lock().unwrap() = Some((staging, kernel));
             return Ok(Box::new(Vec::<Box<dyn Work>>::new()));

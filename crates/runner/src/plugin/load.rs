@@ -69,39 +69,50 @@ impl Wanted {
 /// Loads plugins, in order, beside what `registry` has. One file is opened once in a process, and loaded once here.
 ///
 /// # Errors
-/// Of the first plugin that cannot be loaded, as a diagnostic: over the manifest where that names it. What was opened stays open, and
-/// `registry` is as it was.
-pub fn load(registry: &Registry, wanted: &[Wanted]) -> Result<Loaded, Box<Diagnostic>> {
+/// Of each plugin that cannot be loaded, as a diagnostic: over the manifest where that names it. What was opened stays open, and `registry`
+/// is as it was.
+pub fn load(registry: &Registry, wanted: &[Wanted]) -> Result<Loaded, Problems> {
     let mut loaded = Loaded { registry: registry.clone(), origins: Vec::new() };
     let mut known: BTreeMap<PathBuf, &Wanted> = BTreeMap::new();
+    let mut problems = Vec::new();
     for plugin in wanted {
-        let opened = opened(plugin).map_err(|fault| fault.told(plugin))?;
-        let path = opened.plugin.path.clone();
-        match (known.insert(path, plugin).map(|first| &first.source), &plugin.source) {
-            (None, _) => {}
-            (Some(Source::Manifest { path: first, .. }), Source::Manifest { path: second, .. }) => {
-                let message = format!("the plugin `{}` is named twice", plugin.path.display());
-                let label = Label::at(*second, "the second");
-                let diagnostic = Diagnostic::error(codes::PLUGIN_TWICE, message, label);
-                let diagnostic = diagnostic.with_related(Label::at(*first, "the first"));
-                return Err(Box::new(diagnostic.with_help("keep one of them")));
-            }
-            // By the manifest and on the command line, or twice there: that is no fault.
-            (Some(_), _) => continue,
-        }
-        let origin = opened.plugin.origin();
-        loaded.origins.push(origin.clone());
-        if loaded.registry.brings(&origin) {
-            continue; // by an earlier call
-        }
-        for item in opened.items {
-            loaded.registry.add(item, &origin).map_err(|conflict| {
-                let help = "a name has one owner: rename it in one of the two, or leave one of the two out";
-                Fault::new(codes::PLUGIN_CONFLICT, conflict.to_string(), help).told(plugin)
-            })?;
-        }
+        problems.extend(add(&mut loaded, &mut known, plugin).err().map(|problem| *problem));
     }
-    Ok(loaded)
+    if problems.is_empty() { Ok(loaded) } else { Err(Problems(problems)) }
+}
+
+/// Adds one plugin, unless it is there.
+fn add<'a>(
+    loaded: &mut Loaded,
+    known: &mut BTreeMap<PathBuf, &'a Wanted>,
+    plugin: &'a Wanted,
+) -> Result<(), Box<Diagnostic>> {
+    let opened = opened(plugin).map_err(|fault| fault.told(plugin))?;
+    let path = opened.plugin.path.clone();
+    match (known.insert(path, plugin).map(|first| &first.source), &plugin.source) {
+        (None, _) => {}
+        (Some(Source::Manifest { path: first, .. }), Source::Manifest { path: second, .. }) => {
+            let message = format!("the plugin `{}` is named twice", plugin.path.display());
+            let label = Label::at(*second, "the second");
+            let diagnostic = Diagnostic::error(codes::PLUGIN_TWICE, message, label);
+            let diagnostic = diagnostic.with_related(Label::at(*first, "the first"));
+            return Err(Box::new(diagnostic.with_help("keep one of them")));
+        }
+        // By the manifest and on the command line, or twice there: that is no fault.
+        (Some(_), _) => return Ok(()),
+    }
+    let origin = opened.plugin.origin();
+    loaded.origins.push(origin.clone());
+    if loaded.registry.brings(&origin) {
+        return Ok(()); // by an earlier call
+    }
+    for item in opened.items {
+        loaded.registry.add(item, &origin).map_err(|conflict| {
+            let help = "a name has one owner: rename it in one of the two, or leave one of the two out";
+            Fault::new(codes::PLUGIN_CONFLICT, conflict.to_string(), help).told(plugin)
+        })?;
+    }
+    Ok(())
 }
 
 /// The registry with the plugins that a manifest names. Called by all that runs a manifest; plugins that are there already are not
@@ -110,10 +121,7 @@ pub fn load(registry: &Registry, wanted: &[Wanted]) -> Result<Loaded, Box<Diagno
 /// # Errors
 /// As of [`load`].
 pub fn load_named(registry: &Registry, manifest: &Manifest, folder: &Path) -> Result<Registry, Problems> {
-    match load(registry, &Wanted::of(manifest, folder)) {
-        Ok(loaded) => Ok(loaded.registry),
-        Err(problem) => Err(Problems(vec![*problem])),
-    }
+    load(registry, &Wanted::of(manifest, folder)).map(|loaded| loaded.registry)
 }
 
 /// A file that was opened, and what came of it.

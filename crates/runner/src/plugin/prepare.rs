@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use squall_core::{Arg, BoundRange, CommId, DeviceError, DevicePtr, Prepare, World};
 use squall_plugin::abi::{self, Header};
-use squall_plugin::convert::{Malformed, read_arg, read_grid, slice, text};
+use squall_plugin::convert::{Malformed, read_arg, slice, text};
 
 use super::Plugin;
 use super::tables;
@@ -213,21 +213,13 @@ unsafe extern "C" fn kernel(
         let def = unsafe { tables::kernel(kernel, preparing.plugin) }.map_err(malformed)?;
         // SAFETY: the ABI: so many arguments, for the call.
         let values = unsafe { slice(values, count.into(), "a kernel's arguments") }.map_err(malformed)?;
-        if values.len() != def.params.len() {
-            let (given, wanted) = (values.len(), def.params.len());
-            return Err(failed(format!(
-                "the kernel `{}` has {wanted} parameters and is given {given}",
-                def.name
-            )));
-        }
         // SAFETY: as above, what arguments point to included.
         let args = values.iter().map(|value| unsafe { read_arg::<BoundRange>(value) });
         let args = args.collect::<Result<Vec<_>, _>>().map_err(malformed)?;
         // SAFETY: the ABI: null or a grid.
         let grid = unsafe { grid.as_ref() }.ok_or_else(|| failed("a null grid"))?;
-        let grid = read_grid(grid).map_err(malformed)?;
         // SAFETY: the ABI: the plugin vouches for the ranges, as any op does.
-        let work = unsafe { preparing.cx.device.kernel(def, args, grid) }?;
+        let work = unsafe { preparing.cx.kernel(def, args, grid.threads, grid.block.map(u64::from)) }?;
         // SAFETY: the ABI: the plugin's place for the result.
         unsafe { keep(preparing, work, inner) }
     })

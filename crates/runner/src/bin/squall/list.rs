@@ -21,8 +21,8 @@ pub(crate) fn list(registry: &Registry, args: &ListArgs) -> u8 {
     let wanted: Vec<Wanted> = args.plugins.plugin.iter().map(|path| Wanted::option(path)).collect();
     let loaded = match plugin::load(registry, &wanted) {
         Ok(loaded) => loaded,
-        Err(problem) => {
-            output::diagnostics("--plugin", "", &[*problem]);
+        Err(problems) => {
+            output::diagnostics("--plugin", "", &problems.0);
             return 2;
         }
     };

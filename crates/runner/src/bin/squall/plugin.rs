@@ -16,8 +16,8 @@ pub(crate) fn plugin(registry: &Registry, args: &PluginArgs) -> u8 {
     let wanted: Vec<Wanted> = plugins.plugin.iter().chain([path]).map(|path| Wanted::option(path)).collect();
     let loaded = match plugin::load(registry, &wanted) {
         Ok(loaded) => loaded,
-        Err(problem) => {
-            output::diagnostics("--plugin", "", &[*problem]);
+        Err(problems) => {
+            output::diagnostics("--plugin", "", &problems.0);
             return 2;
         }
     };

@@ -43,8 +43,8 @@ impl<'a> Source<'a> {
         let folder = args.manifest.parent().unwrap_or(Path::new(""));
         let options = args.plugins.plugin.iter().map(|path| Wanted::option(path));
         let wanted: Vec<Wanted> = options.chain(Wanted::of(&manifest, folder)).collect();
-        let loaded = plugin::load(registry, &wanted).map_err(|problem| {
-            output::diagnostics(&name, &text, &[*problem]);
+        let loaded = plugin::load(registry, &wanted).map_err(|problems| {
+            output::diagnostics(&name, &text, &problems.0);
             2
         })?;
         Ok(Source { args, text, manifest, warnings, registry: loaded.registry })
