@@ -85,6 +85,8 @@ pub struct Diagnostic {
     pub primary: Label,
     /// Other places that belong to it, such as the other rank's task.
     pub related: Vec<Label>,
+    /// What shows the matter at a glance, in lines of text of a fixed width: who waits for whom, or what ranks do side by side.
+    pub drawing: Option<String>,
     /// A concrete mend.
     pub help: Option<String>,
 }
@@ -98,6 +100,7 @@ impl Diagnostic {
             message: message.into(),
             primary,
             related: Vec::new(),
+            drawing: None,
             help: None,
         }
     }
@@ -113,6 +116,12 @@ impl Diagnostic {
         self
     }
 
+    /// Adds a drawing, without a line's end behind its last line.
+    pub fn with_drawing(mut self, drawing: impl Into<String>) -> Diagnostic {
+        self.drawing = Some(drawing.into());
+        self
+    }
+
     /// Adds a mend.
     pub fn with_help(mut self, help: impl Into<String>) -> Diagnostic {
         self.help = Some(help.into());
@@ -125,7 +134,7 @@ impl Diagnostic {
     }
 }
 
-/// One line, for logs and for callers without the source; the runner draws the long form.
+/// One line, for logs and for callers without the source; the runner draws the long form, drawings included.
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.severity {

@@ -97,6 +97,7 @@
 
 pub mod codes;
 pub mod compare;
+pub mod explain;
 pub mod expr;
 pub mod files;
 pub mod machine;

@@ -17,7 +17,7 @@ pub enum Color {
 }
 
 /// Draws each diagnostic: its code and message, the place as `file:line:column`, the text with what stands under
-/// it, related places, the help; an empty line behind each. `file` is the name to print for `source`.
+/// it, related places, the drawing, the help; an empty line behind each. `file` is the name to print for `source`.
 ///
 /// A place outside `source` is moved to its nearest character.
 pub fn render(diagnostics: &[Diagnostic], file: &str, source: &str, color: Color) -> String {
@@ -40,6 +40,7 @@ pub struct Said<'a> {
     severity: &'static str,
     code: &'static str,
     message: &'a str,
+    drawing: Option<&'a str>,
     help: Option<&'a str>,
     /// The place to look at first, then the others that belong to it.
     places: Vec<Place<'a>>,
@@ -82,6 +83,7 @@ pub fn said<'a>(diagnostic: &'a Diagnostic, source: &str) -> Said<'a> {
         severity: if diagnostic.is_error() { "error" } else { "warning" },
         code: diagnostic.code.0,
         message: &diagnostic.message,
+        drawing: diagnostic.drawing.as_deref(),
         help: diagnostic.help.as_deref(),
         places: std::iter::once(&diagnostic.primary).chain(&diagnostic.related).map(place).collect(),
     }
@@ -117,6 +119,9 @@ fn group<'a>(diagnostic: &'a Diagnostic, file: &'a str, source: &'a str) -> Grou
         if label.span.is_none() && !text.is_empty() {
             group = group.element(Level::NOTE.message(text));
         }
+    }
+    if let Some(drawing) = &diagnostic.drawing {
+        group = group.element(Level::NOTE.message(normalize_lines(drawing)));
     }
     match &diagnostic.help {
         Some(help) => group.element(Level::HELP.message(normalize_untrusted_str(help))),
@@ -157,6 +162,11 @@ fn within(span: Span, source: &str) -> Range<usize> {
     let start = (0..=source.len().min(span.start as usize)).rev().find(boundary).unwrap_or(0);
     let end = (start.max(span.end as usize)..source.len()).find(boundary).unwrap_or(source.len());
     start..end
+}
+
+/// Lines of text, with other control characters made visible.
+fn normalize_lines(text: &str) -> String {
+    text.lines().map(normalize_untrusted_str).collect::<Vec<_>>().join("\n")
 }
 
 /// A label's words, with control characters made visible: a manifest's text must not steer the terminal.

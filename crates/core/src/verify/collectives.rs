@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::codes;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::task::Matched as Value;
+use crate::verify::columns::{Column, draw};
 use crate::verify::matching::{Call, Calls, Matched, Mixed, Units, label};
 use crate::verify::parts;
 use crate::verify::report::{Ranks, by_value};
@@ -135,7 +136,9 @@ fn report(
             if at == 1 { "" } else { "s" },
         );
         let help = "every rank of the communicator must call it: drop the `when`, or split a communicator";
-        return Some(Diagnostic::error(codes::UNREACHED, text, place(first)).with_help(help));
+        let drawing = side_by_side(units, calls, at, &[with, without]);
+        let report = Diagnostic::error(codes::UNREACHED, text, place(first)).with_help(help);
+        return Some(report.with_drawing(drawing));
     }
     let (a, b) = (call(*part.first()?)?, call(*ranks.first()?)?);
     let op = a.signature.op;
@@ -197,7 +200,49 @@ fn report(
         }
     };
     let place = |call: &Call<'_>| label(units, call.unit, call.op, &params, call.signature);
-    Some(Diagnostic::error(code, text, place(b)).with_related(place(a)).with_help(help))
+    let report = Diagnostic::error(code, text, place(b)).with_related(place(a)).with_help(help);
+    Some(match difference {
+        Difference::Values => report, // the two places show them
+        _ => report.with_drawing(side_by_side(units, calls, at, &[&part[..1], &ranks])),
+    })
+}
+
+/// How many collectives are drawn before and after the first that differs.
+const AROUND: usize = 2;
+/// What stands where a rank's collectives are over.
+const NONE: &str = "none";
+
+/// What ranks that do the same call on a communicator, beside what others do, around position `at`, which is marked.
+fn side_by_side(units: &Units<'_>, calls: &Calls<'_>, at: usize, classes: &[&[u32]]) -> String {
+    let places = at.saturating_sub(AROUND)..=at + AROUND;
+    let shown = |rank: u32| {
+        let known = units.known(calls.channel.1, rank).unwrap_or(u32::MAX);
+        let mine = calls.of(rank);
+        let end = mine.partition_point(|call| call.unit < known);
+        let line = move |place: usize| match mine[..end].get(place) {
+            Some(call) => {
+                let group = match call.place {
+                    (_, 1) => String::new(),
+                    (place, count) => format!(", {} of {count} in a group", place + 1),
+                };
+                format!("{}: {}{group}", call.op.origin.name, call.signature.op)
+            }
+            None if place == end && end == mine.len() => NONE.to_string(),
+            None if place == end => "not known".to_string(),
+            None => String::new(),
+        };
+        places.clone().map(line).collect::<Vec<_>>()
+    };
+    let numbers = places.clone().map(|place| format!("{} {place}", if place == at { '>' } else { ' ' }));
+    let mut columns = vec![Column { head: String::new(), lines: numbers.collect() }];
+    let classes = classes.iter().filter_map(|ranks| Some((ranks, shown(*ranks.first()?))));
+    columns.extend(classes.map(|(ranks, lines)| Column { head: Ranks(ranks).to_string(), lines }));
+    // Rows in which nobody calls anything say nothing.
+    let called = |line: &String| !["", NONE].contains(&line.as_str());
+    let last = |column: &Column| column.lines.iter().rposition(called).map_or(0, |last| last + 1);
+    let rows = columns[1..].iter().map(last).max().unwrap_or(0);
+    columns.iter_mut().for_each(|column| column.lines.truncate(rows));
+    format!("the collectives on `{}`, in order\n{}", units.world.name(calls.channel.1), draw(&columns))
 }
 
 /// A value that must be equal on all ranks, with its name.

@@ -1,11 +1,15 @@
 //! Whether ranks wait for each other in a cycle.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::codes;
 use crate::diagnostic::Diagnostic;
+use crate::graph::OpTask;
 use crate::task::Meeting;
+use crate::verify::columns::{Column, draw};
 use crate::verify::matching::{Matched, Units};
+use crate::words::count;
+use crate::world::CommId;
 
 /// Lets the ranks run to their end, and explains it if they cannot.
 pub(super) fn check(units: &Units<'_>, matched: &Matched, problems: &mut Vec<Diagnostic>) {
@@ -19,11 +23,25 @@ pub(super) fn check(units: &Units<'_>, matched: &Matched, problems: &mut Vec<Dia
     let undefined = meetings.finish_apart(units);
     let awaited = meetings.awaited(units, &heads);
     let mut walks = vec![None; heads.len()];
+    // Cycles through the same tasks are one report: its first cycle, and how many there are.
+    let mut kinds: BTreeMap<Vec<(&str, &str)>, (Vec<(u32, u32)>, u64)> = BTreeMap::new();
     for &rank in &stuck {
         if let Some(cycle) = cycle(rank, units, &heads, &awaited, &mut walks) {
-            problems.push(report(units, &heads, &cycle, undefined));
+            kinds.entry(kind(units, &heads, &cycle)).or_insert((cycle, 0)).1 += 1;
         }
     }
+    problems
+        .extend(kinds.values().map(|(cycle, cycles)| report(units, &heads, cycle, undefined, cycles - 1)));
+}
+
+/// The tasks of a cycle, each with the one that is waited for there.
+fn kind<'a>(units: &Units<'a>, heads: &[u32], cycle: &[(u32, u32)]) -> Vec<(&'a str, &'a str)> {
+    let name = |unit: u32| units.list[unit as usize].node.origin.name.as_str();
+    let mut kind: Vec<_> =
+        cycle.iter().map(|&(rank, awaited)| (name(heads[rank as usize]), name(awaited))).collect();
+    kind.sort_unstable();
+    kind.dedup();
+    kind
 }
 
 /// Units that complete together, by union-find.
@@ -207,7 +225,7 @@ fn cycle(
 /// The most ranks of a cycle that a report names.
 const MOST: usize = 8;
 
-fn report(units: &Units<'_>, heads: &[u32], cycle: &[(u32, u32)], undefined: bool) -> Diagnostic {
+fn report(units: &Units<'_>, heads: &[u32], cycle: &[(u32, u32)], undefined: bool, more: u64) -> Diagnostic {
     let name = |unit: u32| &units.list[unit as usize].node.origin.name;
     let several = units.world.comms().count() > 1;
     let ops = |unit: u32| match units.list[unit as usize].node.ops() {
@@ -230,6 +248,9 @@ fn report(units: &Units<'_>, heads: &[u32], cycle: &[(u32, u32)], undefined: boo
         .collect();
     if cycle.len() > MOST {
         waits.push(format!("and so on over {} more ranks to rank {}", cycle.len() - MOST, cycle[0].0));
+    }
+    if more > 0 {
+        waits.push(format!("and {} like this", count(more, "more cycle")));
     }
     let (code, text) = if undefined {
         let text =
@@ -254,5 +275,61 @@ fn report(units: &Units<'_>, heads: &[u32], cycle: &[(u32, u32)], undefined: boo
     let primary = labels.next().unwrap_or_default();
     let mut report = Diagnostic::error(code, text, primary).with_help(help);
     report.related = labels.collect();
-    report
+    report.with_drawing(drawing(units, heads, cycle))
+}
+
+/// The most ranks of a cycle that a drawing shows, and the most units that it shows of one between where the rank stands and what is
+/// awaited of it.
+const DRAWN: usize = 3;
+const BETWEEN: usize = 2;
+
+/// Who waits for whom; and of some ranks, side by side, the unit each stands at (`>`) and the one that the rank before waits for (`*`), which may be the same.
+fn drawing(units: &Units<'_>, heads: &[u32], cycle: &[(u32, u32)]) -> String {
+    let ranks = cycle.iter().take(MOST).map(|(rank, _)| format!("rank {rank} -> "));
+    let more = if cycle.len() > MOST { "... -> " } else { "" };
+    let chain: String = ranks.collect();
+    let columns = (0..cycle.len().min(DRAWN)).map(|place| {
+        let (rank, _) = cycle[place];
+        let (_, awaited) = cycle[(place + cycle.len() - 1) % cycle.len()];
+        let head = heads[rank as usize];
+        let between: Vec<u32> = (head + 1..awaited).collect();
+        let left_out = between.len().saturating_sub(BETWEEN);
+        let line = |mark: &str, unit| format!("{mark:<2} {}", what(units, unit));
+        let mut lines = vec![line(if head == awaited { ">*" } else { ">" }, head)];
+        lines.extend(between.iter().take(BETWEEN).map(|&unit| line("", unit)));
+        lines.extend((left_out > 0).then(|| format!("   {left_out} more")));
+        lines.extend((head != awaited).then(|| line("*", awaited)));
+        Column { head: format!("   rank {rank}"), lines }
+    });
+    let columns: Vec<Column> = columns.collect();
+    format!(
+        "{chain}{more}rank {}; each stands at `>`, and the one before it waits for `*`\n{}",
+        cycle[0].0,
+        draw(&columns)
+    )
+}
+
+/// A unit in a few words: its task, and what it does.
+fn what(units: &Units<'_>, unit: u32) -> String {
+    let node = units.list[unit as usize].node;
+    let op = |op: &OpTask| {
+        let peers: String = op
+            .description
+            .meetings
+            .iter()
+            .map(|meeting| match meeting {
+                Meeting::Send(message) => format!(" to {}", message.peer),
+                Meeting::Recv(message) => format!(" from {}", message.peer),
+                Meeting::Collective(_) => String::new(),
+            })
+            .collect();
+        let comm = if op.comm == CommId::WORLD {
+            String::new()
+        } else {
+            format!(" on {}", units.world.name(op.comm))
+        };
+        format!("{}{peers}{comm}", op.op.name())
+    };
+    let ops: Vec<String> = node.ops().iter().map(op).collect();
+    format!("{}: {}", node.origin.name, ops.join(", "))
 }

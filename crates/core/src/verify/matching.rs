@@ -269,9 +269,10 @@ fn transfers(units: &Units<'_>, meets: Meets<'_>, matched: &mut Matched, problem
     sends.sort_unstable_by_key(|s| (key(s), s.order));
     recvs.sort_unstable_by_key(|s| (key(s), s.order));
     let (mut sends, mut recvs) = (sends.iter().peekable(), recvs.iter().peekable());
+    let mut lone = Lone::default();
     loop {
         let (send, recv) = match (sends.peek(), recvs.peek()) {
-            (None, None) => return,
+            (None, None) => break,
             (Some(send), Some(recv)) => match key(send).cmp(&key(recv)) {
                 std::cmp::Ordering::Less => (sends.next(), None),
                 std::cmp::Ordering::Equal => (sends.next(), recvs.next()),
@@ -281,14 +282,6 @@ fn transfers(units: &Units<'_>, meets: Meets<'_>, matched: &mut Matched, problem
             (None, Some(_)) => (None, recvs.next()),
         };
         let place = |side: &Side<'_>, params| label(units, side.unit, side.op, params, size(side));
-        // A rank as the other side is to name it.
-        let peer = |side: &Side<'_>, rank| match calls[side.channel].channel.1 {
-            CommId::WORLD => format!("`peer = {rank}`"),
-            comm => {
-                let place = units.world.part(comm, rank).map_or(rank, |part| part.rank);
-                format!("`peer = {place}` and `comm = \"{}\"`", units.world.name(comm))
-            }
-        };
         match (send, recv) {
             (Some(send), Some(recv)) => {
                 if (send.message.count, send.message.dtype) != (recv.message.count, recv.message.dtype) {
@@ -309,41 +302,84 @@ fn transfers(units: &Units<'_>, meets: Meets<'_>, matched: &mut Matched, problem
                 }
                 matched.add([send.unit, recv.unit]);
             }
-            (Some(send), None) => {
-                let text = format!(
-                    "rank {} sends {} to rank {} on `{}`, and rank {} never receives it",
-                    send.from,
-                    size(send),
-                    send.to,
-                    comm(send),
-                    send.to
-                );
-                let help = format!(
-                    "let rank {} receive it: a `recv` with {}; or leave this send out with `when`",
-                    send.to,
-                    peer(send, send.from)
-                );
-                problems
-                    .push(Diagnostic::error(codes::UNMATCHED_SEND, text, place(send, TO)).with_help(help));
+            (Some(send), None) => lone.sends.push(send),
+            (None, Some(recv)) => lone.recvs.push(recv),
+            (None, None) => break,
+        }
+    }
+    // In the order of the ranks that stand before them.
+    lone.recvs.sort_unstable_by_key(|recv| (recv.to, recv.order));
+    lone.report(units, &calls, problems);
+}
+
+/// Sends and receives that meet nothing.
+#[derive(Default)]
+struct Lone<'m, 'a> {
+    sends: Vec<&'m Side<'a>>,
+    recvs: Vec<&'m Side<'a>>,
+}
+
+impl Lone<'_, '_> {
+    /// One report each. Where the other rank has one, too, that goes elsewhere, the report shows it: mostly the two were meant to meet.
+    fn report(&self, units: &Units<'_>, calls: &[Calls<'_>], problems: &mut Vec<Diagnostic>) {
+        let first = |sides: &[&Side<'_>], rank: fn(&Side<'_>) -> u32| {
+            let mut first: BTreeMap<(usize, u32), usize> = BTreeMap::new();
+            for (at, side) in sides.iter().enumerate() {
+                first.entry((side.channel, rank(side))).or_insert(at);
             }
-            (None, Some(recv)) => {
-                let text = format!(
-                    "rank {} receives {} from rank {} on `{}`, and rank {} never sends it",
-                    recv.to,
-                    size(recv),
-                    recv.from,
-                    comm(recv),
-                    recv.from
-                );
-                let help = format!(
-                    "let rank {} send it: a `send` with {}; or leave this receive out with `when`",
-                    recv.from,
-                    peer(recv, recv.to)
-                );
-                problems
-                    .push(Diagnostic::error(codes::UNMATCHED_RECV, text, place(recv, FROM)).with_help(help));
+            first
+        };
+        let (of_sender, of_receiver) = (first(&self.sends, |s| s.from), first(&self.recvs, |s| s.to));
+        let comm = |side: &Side<'_>| units.world.name(calls[side.channel].channel.1);
+        // A rank as the other side is to name it.
+        let peer = |side: &Side<'_>, rank| match calls[side.channel].channel.1 {
+            CommId::WORLD => format!("`peer = {rank}`"),
+            comm => {
+                let place = units.world.part(comm, rank).map_or(rank, |part| part.rank);
+                format!("`peer = {place}` and `comm = \"{}\"`", units.world.name(comm))
             }
-            (None, None) => return,
+        };
+        let mut report = |code, text, side: &Side<'_>, params, help, instead: Option<Label>| {
+            let report = Diagnostic::error(code, text, label(units, side.unit, side.op, params, size(side)));
+            problems.push(instead.into_iter().fold(report, Diagnostic::with_related).with_help(help));
+        };
+        for send in &self.sends {
+            let (from, to) = (send.from, send.to);
+            let text = format!(
+                "rank {from} sends {} to rank {to} on `{}`, and rank {to} never receives it",
+                size(send),
+                comm(send)
+            );
+            let instead = of_receiver.get(&(send.channel, to)).map(|&at| self.recvs[at]);
+            let help = format!(
+                "let rank {to} receive it: {} with {}; or leave this send out with `when`",
+                instead.map_or("a `recv`".to_string(), |recv| format!("its `{}`", recv.op.origin.name)),
+                peer(send, from)
+            );
+            let instead = instead.map(|recv| {
+                let text = format!("receives {} from rank {} instead", size(recv), recv.from);
+                label(units, recv.unit, recv.op, FROM, text)
+            });
+            report(codes::UNMATCHED_SEND, text, send, TO, help, instead);
+        }
+        for recv in &self.recvs {
+            let (from, to) = (recv.from, recv.to);
+            let text = format!(
+                "rank {to} receives {} from rank {from} on `{}`, and rank {from} never sends it",
+                size(recv),
+                comm(recv)
+            );
+            let instead = of_sender.get(&(recv.channel, from)).map(|&at| self.sends[at]);
+            let help = format!(
+                "let rank {from} send it: {} with {}; or leave this receive out with `when`",
+                instead.map_or("a `send`".to_string(), |send| format!("its `{}`", send.op.origin.name)),
+                peer(recv, to)
+            );
+            let instead = instead.map(|send| {
+                let text = format!("sends {} to rank {} instead", size(send), send.to);
+                label(units, send.unit, send.op, TO, text)
+            });
+            report(codes::UNMATCHED_RECV, text, recv, FROM, help, instead);
         }
     }
 }

@@ -14,6 +14,7 @@
 mod capture;
 mod carried;
 mod collectives;
+mod columns;
 mod dataflow;
 mod deadlock;
 mod hash;

@@ -4,8 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 use crate::codes;
-use crate::diagnostic::{Diagnostic, Span};
+use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::words::count;
+
+/// Reports each of which speaks of all ranks of a communicator's part.
+const OF_MANY: [Code; 5] = [codes::MISMATCH, codes::ORDER, codes::UNREACHED, codes::BOUNDARIES, codes::PARTS];
 
 /// What was folded into a report.
 #[derive(Default)]
@@ -25,6 +28,9 @@ impl Folded {
             (0, _) => String::new(),
             (_, false) if ranks > 1 && tasks == 1 => format!(" (and on {})", count_more(ranks - 1, "rank")),
             (_, false) if ranks == 1 && tasks > 1 => format!(" (and in {})", count_more(tasks - 1, "task")),
+            (more, true) if ranks == more + 1 && tasks == 1 && !OF_MANY.contains(&first.code) => {
+                format!(" (and likewise on {})", count_more(more, "rank"))
+            }
             (more, _) => {
                 let place =
                     if tasks == 1 && first.primary.task.is_some() { "this task" } else { "this place" };
@@ -50,7 +56,7 @@ pub(crate) fn fold(problems: Vec<Diagnostic>) -> Vec<Diagnostic> {
             if problem.code == codes::UNWRITTEN { problem.primary.text.clone() } else { String::new() };
         let task = if problem.primary.span.is_none() { problem.primary.task.clone() } else { None };
         let key = (problem.code.0, problem.primary.span, task, subject);
-        // Each deadlock has its own cycle.
+        // Each deadlock has its own tasks.
         let once = problem.code == codes::DEADLOCK || problem.code == codes::UNDEFINED;
         let (rank, task) = (problem.primary.rank, problem.primary.task.clone());
         let index = match places.get(&key) {

@@ -103,8 +103,8 @@ fn reports_fold_by_task_and_subject() {
         g.setup(group("sums", [sum("t", a), sum("t", b)]));
     });
     let [first, second] = problems.as_slice() else { panic!("one for each buffer: {problems:#?}") };
-    says(first, &["`a`", "on rank 0", "(and 2 more such reports for this task)"]);
-    says(second, &["`b`", "on rank 0", "(and 2 more such reports for this task)"]);
+    says(first, &["`a`", "on rank 0", "(and likewise on 2 more ranks)"]);
+    says(second, &["`b`", "on rank 0", "(and likewise on 2 more ranks)"]);
     let problems = refused(2, |g, _| {
         for name in ["a", "b"] {
             let decl = BufferDecl::new(name, DType::F32, [4]).download(Download::Last);
@@ -117,6 +117,6 @@ fn reports_fold_by_task_and_subject() {
     });
     let unwritten: Vec<_> = problems.iter().filter(|p| p.code == codes::UNWRITTEN).collect();
     assert_eq!(unwritten.len(), 2, "{problems:#?}");
-    says(unwritten[0], &["`a` is downloaded", "element 1 of 4", "(and 1 more such report for this place)"]);
+    says(unwritten[0], &["`a` is downloaded", "element 1 of 4", "(and likewise on 1 more rank)"]);
     says(unwritten[1], &["`b` is downloaded"]);
 }

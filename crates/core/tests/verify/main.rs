@@ -9,6 +9,7 @@
 //! | [`legal`] | what looks odd and must be accepted |
 //! | [`builder`] | sharing of nodes and buffers between ranks |
 //! | [`carried`] | which buffers a job carries from one step to the next |
+//! | [`drawings`] | what a report draws, and one mistake on many ranks |
 //! | [`depths`] | how deep tasks lie, one after another over all ranks |
 //! | [`oracle`] | a slow simulator of the rules |
 //! | [`against_oracle`] | random jobs, judged by both |
@@ -31,6 +32,7 @@ mod builder;
 mod carried;
 mod codes;
 mod depths;
+mod drawings;
 mod field_cases;
 mod job;
 mod legal;

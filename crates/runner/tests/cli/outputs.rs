@@ -18,7 +18,7 @@ fn places_that_cannot_be_written_are_found_before_the_first_step() {
     let folder = Folder::with(&failing("save = \"out/u-{rank}.npy\""));
     folder.write("out", b"a file");
     let ended = folder.run().failed(2, &["error[E0312]", "m.toml:12:8", "buffer `u`", "out"]);
-    assert_eq!(ended.count("E0312"), 1, "one folder is one error: {ended:#?}");
+    assert_eq!(ended.count("error[E0312]"), 1, "one folder is one error: {ended:#?}");
     std::fs::remove_file(folder.path("out")).unwrap();
     std::fs::create_dir_all(folder.path("out/u-1.npy")).unwrap();
     folder.run().failed(2, &["error[E0312]", "m.toml:12:8", "`out/u-1.npy` is a folder"]);

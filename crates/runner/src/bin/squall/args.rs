@@ -30,6 +30,8 @@ pub(crate) enum Verb {
     Check(CheckArgs),
     /// Tell what each rank will do, in order, with sizes, grids, peers and bytes.
     Plan(PlanArgs),
+    /// Tell what a diagnostic's code means, why it is refused, and how to mend it.
+    Explain(ExplainArgs),
     /// List what this build offers, with signatures and the grid each kernel wants.
     List(ListArgs),
     /// Look at a plugin.
@@ -130,6 +132,14 @@ pub(crate) enum Worlds {
     One(u64),
     /// From the first to the last.
     Range(u64, u64),
+}
+
+/// `squall explain`.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// Codes, as they stand in diagnostics: `E0227`. All codes are listed where none is given.
+    #[arg(value_name = "CODE")]
+    pub(crate) codes: Vec<String>,
 }
 
 /// `squall plan`.

@@ -4,6 +4,7 @@ mod args;
 mod check;
 mod compare;
 mod doctor;
+mod explain;
 mod list;
 mod new;
 mod output;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
             Verb::Plan(args) => plan::plan(&registry, &args),
             Verb::List(args) => list::list(&registry, &args),
             Verb::Plugin(args) => plugin::plugin(&registry, &args),
+            Verb::Explain(args) => explain::explain(&args),
             Verb::New(args) => new::new(&args),
             Verb::Doctor => doctor::doctor(&registry),
         },

@@ -41,8 +41,21 @@ pub(crate) fn diagnostics(name: &str, text: &str, diagnostics: &[Diagnostic]) {
     };
     let drawn = render::render(diagnostics, name, text, color);
     let summary = render::summary(diagnostics).unwrap_or_default();
+    let codes = codes(diagnostics);
     // A reader that went away is no reason to fail differently.
-    let _ = writeln!(std::io::stderr(), "{drawn}{summary}");
+    let _ = writeln!(std::io::stderr(), "{drawn}{summary}; `squall explain{codes}` says more");
+}
+
+/// The codes of diagnostics, each once and no more than fit a line, a space before each.
+fn codes(diagnostics: &[Diagnostic]) -> String {
+    const MOST: usize = 4;
+    let mut codes: Vec<Code> = Vec::new();
+    for diagnostic in diagnostics {
+        if codes.len() < MOST && !codes.contains(&diagnostic.code) {
+            codes.push(diagnostic.code);
+        }
+    }
+    codes.iter().map(|code| format!(" {code}")).collect()
 }
 
 /// Says why squall ends, and gives the status back.
