@@ -24,7 +24,7 @@ pub(super) fn check(units: &Units<'_>, matched: &Matched, problems: &mut Vec<Dia
     let awaited = meetings.awaited(units, &heads);
     let mut walks = vec![None; heads.len()];
     // Cycles through the same tasks are one report: its first cycle, and how many there are.
-    let mut kinds: BTreeMap<Vec<(&str, &str)>, (Vec<(u32, u32)>, u64)> = BTreeMap::new();
+    let mut kinds: BTreeMap<Vec<(&str, &str)>, (Cycle, u64)> = BTreeMap::new();
     for &rank in &stuck {
         if let Some(cycle) = cycle(rank, units, &heads, &awaited, &mut walks) {
             kinds.entry(kind(units, &heads, &cycle)).or_insert((cycle, 0)).1 += 1;
@@ -33,6 +33,9 @@ pub(super) fn check(units: &Units<'_>, matched: &Matched, problems: &mut Vec<Dia
     problems
         .extend(kinds.values().map(|(cycle, cycles)| report(units, &heads, cycle, undefined, cycles - 1)));
 }
+
+/// Ranks, each with the unit that it waits for: one of the next, and at the end one of the first.
+type Cycle = Vec<(u32, u32)>;
 
 /// The tasks of a cycle, each with the one that is waited for there.
 fn kind<'a>(units: &Units<'a>, heads: &[u32], cycle: &[(u32, u32)]) -> Vec<(&'a str, &'a str)> {
@@ -207,8 +210,8 @@ fn cycle(
     heads: &[u32],
     awaited: &[Option<u32>],
     walks: &mut [Option<(u32, usize)>],
-) -> Option<Vec<(u32, u32)>> {
-    let mut path: Vec<(u32, u32)> = Vec::new();
+) -> Option<Cycle> {
+    let mut path = Cycle::new();
     let mut rank = start;
     loop {
         match walks[rank as usize] {
