@@ -1,5 +1,8 @@
 /* A plugin with one op and one kernel, whose tables `-DCHANGE=…` spoils before squall reads them; and what its op does when it is made ready is
- * the status `-DPREPARE=…`. It begins once, and fails if it is begun again. For tests of how plugins are read and called. */
+ * the status `-DPREPARE=…`. With `-DENQUEUE=…` it makes a work, whose steps come to that status, and whose `abort` does `-DABORT=…`. It begins
+ * once, and fails if it is begun again. For tests of how plugins are read and called. */
+#include <stdlib.h>
+#include <string.h>
 #include <threads.h>
 
 #include "squall_plugin.h"
@@ -10,6 +13,82 @@
 #ifndef CHANGE
 #define CHANGE (void)0
 #endif
+
+/* What a step of its work comes to, and what stops it. */
+#ifdef ENQUEUE
+#ifndef ABORT
+#define ABORT (void)0
+#endif
+static int32_t until_aborted(const squall_abort *abort);
+static void forever(void);
+
+static int32_t enqueue(void *state, const squall_stream *stream, squall_error *error) {
+    const squall_abort *aborted = state;
+    (void)aborted, (void)stream, (void)error;
+    return ENQUEUE;
+}
+
+static void stop(void *state) {
+    (void)state;
+    ABORT;
+}
+#endif
+
+/* A step that lasts until it is aborted, and a thread that never comes back. */
+static int32_t until_aborted(const squall_abort *abort) {
+    while (!abort->is_aborted(abort)) thrd_yield();
+    return SQUALL_ABORTED;
+}
+
+static void forever(void) {
+    for (;;) thrd_yield();
+}
+
+/* Lists and values of more bytes than there is memory. */
+static inline int32_t exchanges_much(const squall_prepare *p, squall_error *error) {
+    const squall_blob *all;
+    return p->exchange(p, 0, "abc", UINT64_C(1) << 60, &all, error);
+}
+
+static inline int32_t lists_much(const squall_prepare *p, squall_error *error) {
+    static const int64_t numbers[1];
+    squall_named_arg list = {.name = "buffer", .value = {.kind = SQUALL_ARG_KIND_LIST, .list = numbers, .len = UINT64_C(1) << 57}};
+    squall_inner *inner;
+    return p->op(p, "all_reduce", 0, &list, 1, &inner, error);
+}
+
+static inline int32_t matches_much(const squall_op *op, const squall_args *args, const squall_description *d, squall_error *error) {
+    static const int64_t numbers[1];
+    (void)op, (void)args, (void)error;
+    d->collective(d, "spoiled_op");
+    d->numbers(d, "x", numbers, UINT64_C(1) << 57);
+    return SQUALL_OK;
+}
+
+/* The last rank fails, and the others wait for it whatever they are told. */
+static inline int32_t last_fails(const squall_prepare *p, squall_error *error) {
+    const squall_blob *all;
+    if (p->rank == 1) return squall_fail(error, SQUALL_FAILED, "the last fails");
+    while (p->exchange(p, 0, "", 0, &all, error) != SQUALL_OK) thrd_yield();
+    return SQUALL_OK;
+}
+
+static int32_t nothing(void *state, const squall_stream *stream, squall_error *error) {
+    (void)state, (void)stream, (void)error;
+    return SQUALL_OK;
+}
+
+/* The first rank exchanges something, and the other has nothing to do with it. */
+static inline int32_t one_exchanges(const squall_prepare *p, squall_work *work, squall_error *error) {
+    const squall_blob *all;
+    work->enqueue = nothing;
+    return p->rank == 0 ? p->exchange(p, 0, "", 0, &all, error) : SQUALL_OK;
+}
+
+static inline int32_t with_help(squall_error *error) {
+    strcpy(error->help, "do this instead");
+    return squall_fail(error, SQUALL_FAILED, "a bad \033[2J thing");
+}
 
 /* What memory from another thread than the rank's comes to. */
 static int elsewhere(void *p) {
@@ -45,7 +124,13 @@ static int32_t init(const squall_host *squall, squall_error *error) {
 
 static int32_t prepare(const squall_op *op, const squall_call *const *calls, uint32_t count, const squall_prepare *p,
                        squall_work *work, squall_error *error) {
-    (void)op, (void)calls, (void)count, (void)p, (void)work, (void)error, (void)from_another_thread, (void)launch;
+    (void)op, (void)calls, (void)count, (void)p, (void)error, (void)from_another_thread, (void)launch;
+    (void)until_aborted, (void)forever, (void)work;
+#ifdef ENQUEUE
+    work->enqueue = enqueue;
+    work->abort = stop;
+    work->state = (void *)p->abort;
+#endif
     return PREPARE;
 }
 

@@ -5,7 +5,8 @@ use crate::built::{Folder, Said, cc};
 const MANIFEST: &str = r#"manifest = 1
 [pipeline]
 name = "tables"
-init_timeout = "5s"
+init_timeout = "2s"
+step_timeout = "1s"
 [[plugin]]
 path = "libtables.so"
 [buffer.b]
@@ -23,10 +24,15 @@ grid = { threads = 8, block = 32 }
 
 /// Runs with a plugin whose tables are changed, and whose op returns a status when it is made ready.
 fn run(change: &str, prepare: &str) -> Said {
+    run_with(&[("CHANGE", change), ("PREPARE", prepare)])
+}
+
+/// As the C source says what these mean.
+fn run_with(defines: &[(&str, &str)]) -> Said {
     let folder = Folder::new();
     folder.write("m.toml", MANIFEST);
-    let defines = [format!("-DCHANGE={change}"), format!("-DPREPARE={prepare}")];
-    let args = ["-shared", &defines[0], &defines[1]];
+    let defines: Vec<String> = defines.iter().map(|(name, value)| format!("-D{name}={value}")).collect();
+    let args: Vec<&str> = std::iter::once("-shared").chain(defines.iter().map(String::as_str)).collect();
     cc("plugins/misbehaving/tables.c", &args, folder.path("libtables.so"));
     folder.squall(&["run", "m.toml", "--devices", "host:0..2"])
 }
@@ -77,6 +83,15 @@ fn what_is_spoiled_is_named() {
         ("plugin.version = 0", "its version is null"),
         ("plugin.ops = 0", "its ops are null"),
         ("op.library = \"host\"", "a library has one author"),
+        ("covers[0].param = \"n\"", "its grid covers `n` as if that were a buffer"),
+        ("covers[0].kind = SQUALL_COVER_KIND_SIZE", "its grid covers `x` as if that were a size"),
+        ("pairs[0].read = \"n\"", "it may be in place in `n`, which is no buffer"),
+        ("(x.dtypes = 0, x.same = \"x\")", "the parameter `x` has the dtype of `x`, which leads back"),
+        ("op.summary = \"\\033[2J\"", "its summary has the control character '\\u{1b}' in it"),
+        ("op.alignment = 4096", "asks for ranges aligned to 4096 bytes: it can be a power of two up to 256"),
+        ("op.alignment = 24", "asks for ranges aligned to 24 bytes"),
+        ("op.describe = matches_much", "numbers that must match are 144115188075855872, more than"),
+        ("op.name = \"\"", "an op"),
     ] {
         let ended = run(change, "0");
         assert_eq!(ended.status, Some(2), "{change}: {}", ended.error);
@@ -92,7 +107,7 @@ fn what_an_op_says_while_it_is_made_ready_is_its_own() {
         (0, 1, "the plugin `tables` 1: it made a work without an `enqueue`"),
         (1, 1, "the plugin `tables` 1: it failed without a word, with status 1"),
         (2, 1, "the plugin `tables` 1: it says that it was aborted, and nobody has aborted"),
-        (3, 3, "the deadline passed"),
+        (3, 3, "the plugin `tables` 1: it says that the deadline passed"),
         (4, 4, "out of memory: the plugin `tables` 1: it says no more"),
         (5, 1, "lost to this process: the plugin `tables` 1: it says no more"),
         (6, 4, "the plugin `tables` 1: it says no more"),
@@ -133,6 +148,8 @@ fn what_an_op_calls_wrongly_is_refused() {
         "p->exchange(p, 7, 0, 0, 0, error)",
         "p->exchange(p, 0, 0, 8, 0, error)",
         "p->peer_pointers(p, 0, 0, 0, error)",
+        "exchanges_much(p, error)",
+        "lists_much(p, error)",
         "from_another_thread(p)",
         // Who asks of nothing whether it is aborted is told to stop.
         "p->abort->is_aborted(0)",
@@ -143,4 +160,51 @@ fn what_an_op_calls_wrongly_is_refused() {
         assert!(said.iter().all(|part| ended.error.contains(part)), "{call}: {}", ended.error);
         assert!(!ended.error.contains("without an `enqueue`"), "{call} was not refused: {}", ended.error);
     }
+}
+
+#[test]
+fn a_mend_is_told_and_no_text_steers_the_terminal() {
+    let ended = run("(void)0", "with_help(error)");
+    assert_eq!(ended.status, Some(1), "{}", ended.error);
+    assert!(ended.error.contains("a bad  [2J thing; help: do this instead"), "{}", ended.error);
+}
+
+/// Whenever a plugin ends the process, with the status of success too.
+#[test]
+fn an_exit_is_told_and_is_no_success() {
+    for defines in [[("CHANGE", "exit(0)")], [("PREPARE", "(exit(0), 0)")], [("ENQUEUE", "(exit(7), 0)")]] {
+        let ended = run_with(&defines);
+        assert_eq!(ended.status, Some(1), "{defines:?}: {}", ended.error);
+        assert!(ended.error.contains("has called `exit`"), "{defines:?}: {}", ended.error);
+    }
+}
+
+/// The step lasts until it is aborted, which its deadline does; the `abort` never comes back.
+#[test]
+fn an_abort_that_does_not_return_holds_up_nobody() {
+    let ended = run_with(&[("ENQUEUE", "until_aborted(aborted)"), ("ABORT", "forever()")]);
+    assert_eq!(ended.status, Some(3), "{}", ended.error);
+    assert!(ended.error.contains("error[E0402]: step 0 took longer than"), "{}", ended.error);
+}
+
+/// All ranks wait for each other but for one, which fails on its own; what it says is told, whatever becomes of the others.
+#[test]
+fn what_fails_while_plans_are_made_is_told_though_others_do_not_come_back() {
+    let ended = run("(void)0", "last_fails(p, error)");
+    assert_eq!(ended.status, Some(1), "{}", ended.error);
+    for part in [
+        "rank 1 failed in task `task[0]` of binding: the plugin `tables` 1: the last fails",
+        "rank 0 has not returned from making `task[0]` ready",
+    ] {
+        assert!(ended.error.contains(part), "{part}: {}", ended.error);
+    }
+}
+
+/// One rank exchanges values, and the other does not.
+#[test]
+fn who_is_waited_for_is_named() {
+    let ended = run("(void)0", "one_exchanges(p, work, error)");
+    assert_eq!(ended.status, Some(3), "{}", ended.error);
+    let said = "the plugin `tables` 1: it waited for rank 1, to exchange values on `world`, until the deadline passed";
+    assert!(ended.error.contains(said), "{}", ended.error);
 }

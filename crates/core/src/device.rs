@@ -176,7 +176,7 @@ pub trait Device: Send + Sync {
     fn kind(&self) -> &'static str;
     /// Whether its streams can capture a step and replay it.
     fn captures(&self) -> bool;
-    /// Zeroed memory on the device, aligned to at least 256 bytes. Zero bytes are legal.
+    /// Zeroed memory on the device, aligned to at least [`MEMORY_ALIGNMENT`]. Zero bytes are legal.
     fn alloc(&self, bytes: u64) -> Result<Box<dyn Memory>, DeviceError>;
     /// Zeroed memory that the host sees and the device reaches at full speed, for transfers.
     fn alloc_staging(&self, bytes: u64) -> Result<Box<dyn Memory>, DeviceError>;
@@ -204,6 +204,9 @@ pub trait Device: Send + Sync {
         grid: Grid,
     ) -> Result<Box<dyn Work>, DeviceError>;
 }
+
+/// What all memory of a device is aligned to, in bytes, buffers' too: the least of all backends.
+pub const MEMORY_ALIGNMENT: u64 = 256;
 
 /// A piece of memory, freed on drop.
 pub trait Memory: Send {

@@ -140,10 +140,11 @@ impl GroupError {
         match self {
             GroupError::Devices(_) => codes::DEVICES,
             GroupError::Uncaptured(_) => codes::UNCAPTURED,
-            GroupError::Bind { .. } => codes::BIND,
-            GroupError::Connect { error: DeviceError::Deadline | DeviceError::Late(_), .. } => {
+            GroupError::Bind { error: DeviceError::Deadline | DeviceError::Late(_), .. }
+            | GroupError::Connect { error: DeviceError::Deadline | DeviceError::Late(_), .. } => {
                 codes::TIMED_OUT
             }
+            GroupError::Bind { .. } => codes::BIND,
             GroupError::Connect { .. } => codes::DEVICES,
             GroupError::Refused(diagnostic) => diagnostic.code,
             GroupError::Buffer(_) => codes::BUFFER,
@@ -201,8 +202,10 @@ pub struct Standing {
     pub steps: u64,
     /// The last task it had finished in its step.
     pub finished: Option<String>,
-    /// The task it was in; `None` when it was between steps.
+    /// The task it was in; `None` when it was between steps, or in none.
     pub running: Option<String>,
+    /// Whether it did not run that task, but made it ready, outside of all steps.
+    pub binding: bool,
     /// How the abort found it.
     pub found: Found,
 }
@@ -292,6 +295,7 @@ impl fmt::Display for Standing {
         };
         write!(f, "rank {} {verb} ", self.rank)?;
         match &self.running {
+            Some(task) if self.binding => return write!(f, "making `{task}` ready"),
             Some(task) => write!(f, "`{task}`")?,
             None => return write!(f, "its work"),
         }
@@ -336,11 +340,14 @@ mod tests {
             found: Found::Waiting,
             running: Some("b".into()),
             finished: Some("a".into()),
+            binding: false,
             steps: 1,
         };
         assert_eq!(standing.to_string(), "rank 0 waited in `b` (last finished `a`, after 1 step)");
-        let first = Standing { finished: None, ..standing };
+        let first = Standing { finished: None, ..standing.clone() };
         assert_eq!(first.to_string(), "rank 0 waited in `b` (its first task, after 1 step)");
+        let binding = Standing { binding: true, found: Found::Stuck, ..standing };
+        assert_eq!(binding.to_string(), "rank 0 has not returned from making `b` ready");
         let leak = Leak { threads: 1, buffers: 1, bytes: 1 };
         assert!(leak.to_string().starts_with("1 rank thread and 1 buffer (1 byte) are leaked"), "{leak}");
     }

@@ -56,7 +56,8 @@ pub mod world;
 pub use args::{Arg, Args, BoundRange};
 pub use buffer::{BufferDecl, BufferId, BufferRange, Download, Shape, Upload};
 pub use device::{
-    Backend, Capture, Device, DeviceError, DevicePtr, Memory, Position, Progress, RawHandle, Stream, Work,
+    Backend, Capture, Device, DeviceError, DevicePtr, MEMORY_ALIGNMENT, Memory, Position, Progress,
+    RawHandle, Stream, Work,
 };
 pub use diagnostic::{Code, Diagnostic, Label, Severity, Span};
 pub use dtype::{DType, Element};

@@ -149,7 +149,7 @@ pub trait LibraryOp: Task {
 /// [`Needs::captures`] where a step is to be captured, [`Needs::single_process`] where a job is to be run by several processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
-    /// Every range must begin at a multiple of so many bytes.
+    /// Every range must begin at a multiple of so many bytes: a power of two, up to [`MEMORY_ALIGNMENT`](crate::MEMORY_ALIGNMENT).
     pub alignment: u64,
     /// Every range must have a multiple of so many elements.
     pub multiple: u64,

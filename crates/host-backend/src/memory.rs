@@ -4,10 +4,10 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::num::NonZero;
 use std::ptr::NonNull;
 
-use squall_core::{DeviceError, DevicePtr, Memory};
+use squall_core::{DeviceError, DevicePtr, MEMORY_ALIGNMENT, Memory};
 
-/// Where memory begins: a multiple of this many bytes. What GPUs promise, and whole cache lines.
-const ALIGNMENT: NonZero<usize> = NonZero::new(256).unwrap();
+/// Where memory begins: a multiple of this many bytes, which are whole cache lines.
+const ALIGNMENT: NonZero<usize> = NonZero::new(MEMORY_ALIGNMENT as usize).unwrap();
 
 /// Zeroed memory of the process.
 pub(crate) struct HostMemory {

@@ -374,7 +374,7 @@ struct squall_prepare {
     int32_t (*op)(const squall_prepare *p, const char *name, uint32_t comm, const squall_named_arg *args, uint32_t count,
                   squall_inner **inner, squall_error *error);
     /* Gives `len` bytes of `mine` to all ranks of the communicator and gets everyone's, by rank: `size` blobs, squall's until the next call of
-     * this function or the end of prepare. All ranks call it equally often; it waits for them. */
+     * this function or the end of prepare. For small values, of at most a MiB. All ranks call it equally often; it waits for them. */
     int32_t (*exchange)(const squall_prepare *p, uint32_t comm, const void *mine, uint64_t len, const squall_blob **all,
                         squall_error *error);
     /* Gets everyone's address of what `ptr` is to this rank, by rank of the communicator, after this device was given access to theirs;
@@ -433,7 +433,7 @@ struct squall_op {
     uint32_t param_count;    /* At most SQUALL_MAX_PARAMS. */
     uint32_t use_count;
     uint32_t flags;      /* SQUALL_OP_FLAG_… bits. */
-    uint32_t alignment;  /* Every range begins at a multiple of so many bytes; 0 is as 1. */
+    uint32_t alignment;  /* Every range begins at a multiple of so many bytes, a power of two up to 256; 0 is as 1. */
     uint32_t multiple;   /* Every range has a multiple of so many elements; 0 is as 1. */
     uint32_t dtypes;     /* That buffers may have, a SQUALL_BIT each; 0 for all. */
     uint32_t reductions; /* That it knows, a SQUALL_BIT each; 0 for all. */

@@ -446,7 +446,7 @@ pub struct Op {
     pub use_count: u32,
     /// Bits of [`op_flag`].
     pub flags: u32,
-    /// Every range begins at a multiple of so many bytes; 0 is as 1.
+    /// Every range begins at a multiple of so many bytes, a power of two up to 256; 0 is as 1.
     pub alignment: u32,
     /// Every range has a multiple of so many elements; 0 is as 1.
     pub multiple: u32,
@@ -625,7 +625,7 @@ pub struct Prepare {
         ) -> i32,
     >,
     /// Gives `mine` to all ranks of the communicator and gets everyone's, by rank: `size` of them, squall's until the next call of this
-    /// function or the end of `prepare`. All ranks call it equally often; it waits for them.
+    /// function or the end of `prepare`. For small values, of at most a MiB. All ranks call it equally often; it waits for them.
     pub exchange: Option<
         unsafe extern "C" fn(
             p: *const Prepare,

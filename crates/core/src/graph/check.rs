@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::args::{Arg, Args};
 use crate::buffer::{BufferDecl, BufferId, Download, Upload};
 use crate::codes;
+use crate::device::MEMORY_ALIGNMENT;
 use crate::diagnostic::{Code, Diagnostic, Label};
 use crate::graph::{ArgValue, Node, Origin, arguments};
 use crate::library_op::LibraryOp;
@@ -144,10 +145,20 @@ pub(super) fn to_itself(description: &Description, rank: u32) -> bool {
 pub(super) fn needs(cx: &Context<'_>, op: &dyn LibraryOp, args: &Args<'_>, problems: &mut Vec<Diagnostic>) {
     let needs = op.needs();
     let whose = || format!("`{}` by the library `{}`", op.name(), op.library());
+    if needs.alignment > MEMORY_ALIGNMENT || !needs.alignment.max(1).is_power_of_two() {
+        let text = format!(
+            "{} asks for ranges aligned to {} bytes: it can be a power of two up to {MEMORY_ALIGNMENT}, at which buffers begin",
+            whose(),
+            needs.alignment
+        );
+        problems
+            .push(cx.error(codes::LIBRARY, "op", text).with_help("name another `library`, or mend this one"));
+        return;
+    }
     for (param, value) in args.params.iter().zip(args.values) {
         match value {
             Arg::Buffer(range) => {
-                let start = range.offset * range.dtype.size();
+                let start = range.offset.saturating_mul(range.dtype.size());
                 if !start.is_multiple_of(needs.alignment.max(1)) {
                     let text = format!(
                         "{} needs ranges aligned to {} bytes; `{}` begins at byte {start} of its buffer",

@@ -42,7 +42,15 @@ impl PlanGroup {
         for (place, rank) in ranks.iter_mut().enumerate() {
             if !self.shared.arrived(place) {
                 rank.found = Found::Stuck;
-            } else if self.shared.failed(place) {
+            } else if let Some(failure) = self.shared.failure_at(place) {
+                if let Some(index) = failure.task {
+                    // It has gone on since it was looked at.
+                    let tasks = self.verified.graphs()[place].tasks(phase);
+                    let name = |node: &Arc<Node>| node.origin.name.clone();
+                    rank.running = tasks.get(index).map(name);
+                    rank.finished = index.checked_sub(1).and_then(|before| tasks.get(before)).map(name);
+                    rank.steps = self.shared.ranks[place].steps_at(failure.run);
+                }
                 rank.found = Found::Failed;
             } else if rank.found == Found::Idle {
                 rank.running = None;
@@ -111,6 +119,7 @@ impl PlanGroup {
                 steps: state.steps_at(position.runs),
                 finished: finished.checked_sub(1).and_then(|i| tasks.get(i)).map(name),
                 running: running.map(name),
+                binding: false,
                 found,
             }
         };

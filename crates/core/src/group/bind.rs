@@ -1,7 +1,7 @@
 //! Binds verified graphs to devices: allocates, connects libraries, makes every task ready.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::codes;
@@ -104,32 +104,43 @@ pub(super) fn bind(
     let mut sessions = connect(&graphs, registry, devices, &shared, deadline)?;
 
     let mut parts: Vec<_> = graphs.iter().map(|graph| group.verified.parts_of(graph.rank())).collect();
+    let failures: Arc<Mutex<Vec<(usize, BindError)>>> = Arc::default();
     let prepared = group.call_all(Moment::Binding, |place| {
         let (sessions, shared) = (std::mem::take(&mut sessions[place]), shared.clone());
-        let parts = std::mem::take(&mut parts[place]);
-        Box::new(move |plan: &mut Option<ExecutionPlan>| -> Result<(), BindError> {
-            let handles = &shared.ranks[place].handles;
-            let mut cx =
-                PrepareOn { exchange: &shared.exchange, aborted: &shared.aborted, handles, deadline };
-            match plan {
-                Some(plan) => plan.prepare(sessions, &parts, &mut cx).inspect_err(|_| shared.abort()),
-                None => Ok(()),
+        let (parts, failures) = (std::mem::take(&mut parts[place]), failures.clone());
+        Box::new(move |plan: &mut Option<ExecutionPlan>| {
+            let rank = &shared.ranks[place];
+            let mut cx = PrepareOn {
+                exchange: &shared.exchange,
+                aborted: &shared.aborted,
+                handles: &rank.handles,
+                preparing: &rank.preparing,
+                deadline,
+            };
+            let made = plan.as_mut().map_or(Ok(()), |plan| plan.prepare(sessions, &parts, &mut cx));
+            if let Err(error) = made {
+                failures.lock().unwrap_or_else(PoisonError::into_inner).push((place, error));
+                shared.abort();
             }
         })
-    })?;
-    // A rank that failed released the others; the one to name is the one that did not just get released.
-    let mut failures: Vec<(usize, BindError)> =
-        prepared.into_iter().enumerate().filter_map(|(place, r)| r.err().map(|e| (place, e))).collect();
-    failures.sort_by_key(|(_, e)| matches!(e.error, OpError::Device(DeviceError::Aborted)));
-    match failures.into_iter().next() {
-        None => Ok(()),
-        Some((place, BindError { node, error })) => {
-            let task = node.as_ref().map(|node| node.origin.name.clone());
-            Err(match error {
-                OpError::Device(error) => on_rank(&graphs[place], &*devices[place], task, error),
-                OpError::Arg { member, error } => refused(&graphs[place], node, member, error),
-            })
+    });
+    // A rank that failed released the others, and is named even where one of these did not come back.
+    let mut failures = std::mem::take(&mut *failures.lock().unwrap_or_else(PoisonError::into_inner));
+    failures.sort_by_key(|(place, e)| (matches!(e.error, OpError::Device(DeviceError::Aborted)), *place));
+    let first = failures.into_iter().next();
+    let Some((place, BindError { node, error })) = first else { return prepared.map(|_| ()) };
+    let task = node.as_ref().map(|node| node.origin.name.clone());
+    let (graph, device) = (&graphs[place], &*devices[place]);
+    match (error, prepared) {
+        (OpError::Device(DeviceError::Aborted | DeviceError::Deadline | DeviceError::Late(_)), Err(late)) => {
+            Err(late)
         }
+        (OpError::Device(error), Err(GroupError::TimedOut { during, report, .. })) => {
+            let released = report;
+            Err(group.break_with(GroupError::Failed { rank: graph.rank(), task, during, error, released }))
+        }
+        (OpError::Device(error), _) => Err(on_rank(graph, device, task, error)),
+        (OpError::Arg { member, error }, _) => Err(refused(graph, node, member, error)),
     }
 }
 

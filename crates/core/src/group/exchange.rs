@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use crate::device::DeviceError;
 use crate::library_op::Exchange;
+use crate::verify::Ranks;
 use crate::world::{CommId, World};
 
 /// An [`Exchange`] among threads.
@@ -73,7 +74,16 @@ impl Exchange for LocalExchange {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(DeviceError::Deadline);
+                let arrived = state.rounds.get(&key).map(|round| &round.arrived);
+                let missing = (0..)
+                    .zip(part.members)
+                    .filter(|(place, _)| arrived.is_none_or(|a| !a.contains_key(place)));
+                let missing: Vec<u32> = missing.map(|(_, &rank)| rank).collect();
+                return Err(DeviceError::Late(format!(
+                    "it waited for {}, to exchange values on `{}`, until the deadline passed",
+                    Ranks(&missing),
+                    self.world.name(comm)
+                )));
             }
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -112,7 +122,9 @@ mod tests {
     fn a_missing_rank_ends_in_the_deadline_and_an_abort_releases() {
         let exchange = LocalExchange::new(Arc::new(World::new(2).unwrap()));
         let soon = Instant::now() + Duration::from_millis(10);
-        assert_eq!(exchange.all_gather(CommId::WORLD, 0, &[], soon), Err(DeviceError::Deadline));
+        let late = "it waited for rank 1, to exchange values on `world`, until the deadline passed";
+        let late = Err(DeviceError::Late(late.to_string()));
+        assert_eq!(exchange.all_gather(CommId::WORLD, 0, &[], soon), late);
         exchange.abort();
         let later = Instant::now() + Duration::from_secs(60);
         assert_eq!(exchange.all_gather(CommId::WORLD, 0, &[], later), Err(DeviceError::Aborted));

@@ -6,9 +6,10 @@
 //! one step of many; in between, the caller notes when it first sees one done.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::device::{Position, Progress};
+use crate::graph::Node;
 use crate::group::handles::Handles;
 use crate::group::shared::Call;
 use crate::plan::TaskError;
@@ -39,6 +40,8 @@ pub(super) struct RankState {
     /// How its run failed, if it did.
     pub(super) failure: Mutex<Option<TaskError>>,
     pub(super) call: Mutex<Option<Call>>,
+    /// The task that is made ready, while the plan is bound.
+    pub(super) preparing: Mutex<Option<Arc<Node>>>,
     /// What its ops have called on an abort, until its plan is dropped.
     pub(super) handles: Handles,
 }
@@ -52,6 +55,12 @@ pub(super) struct Seen {
 }
 
 impl RankState {
+    /// The name of the task that it makes ready.
+    pub(super) fn prepared(&self) -> Option<String> {
+        let preparing = self.preparing.lock().unwrap_or_else(PoisonError::into_inner);
+        preparing.as_ref().map(|node| node.origin.name.clone())
+    }
+
     /// Gives it the stream's progress, once it has a stream.
     pub(super) fn follow(&self, progress: Arc<dyn Progress>) {
         let _ = self.progress.set(progress);

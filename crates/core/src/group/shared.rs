@@ -163,9 +163,10 @@ impl Shared {
         self.done.notify();
     }
 
-    /// Whether a rank has failed.
-    pub(super) fn failed(&self, place: usize) -> bool {
-        self.ranks[place].failure.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    /// Where a rank has failed, if it has.
+    pub(super) fn failure_at(&self, place: usize) -> Option<FailedAt> {
+        let failure = self.ranks[place].failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.as_ref().map(|failure| FailedAt { task: failure.task, run: failure.last })
     }
 
     /// The place of the first rank to fail.
@@ -213,6 +214,12 @@ impl Shared {
         }
         self.done.notify();
     }
+}
+
+/// Where a rank has failed: its task, if that is known, and the last run that it may have been in.
+pub(super) struct FailedAt {
+    pub(super) task: Option<usize>,
+    pub(super) run: u32,
 }
 
 /// The group's own abort handle, for work that has no library's.

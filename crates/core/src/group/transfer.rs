@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError, mpsc};
+use std::time::Duration;
 
 use crate::buffer::{BufferDecl, BufferId, Upload};
 use crate::device::DeviceError;
@@ -14,6 +15,9 @@ use crate::group::worker::panic_text;
 use crate::plan::{ExecutionPlan, Feed, Observer, copied};
 use crate::wait::Running;
 use crate::words::count;
+
+/// How much longer the caller waits for ranks than these wait for each other, so that one that gives up can say why.
+const GRACE: Duration = Duration::from_millis(250);
 
 /// A closure for a rank's thread.
 pub(super) type RankCall<R> = Box<dyn FnOnce(&mut Option<ExecutionPlan>) -> R + Send>;
@@ -176,19 +180,23 @@ impl PlanGroup {
         let _running = Running::enter();
         let limit = self.options.init_timeout;
         start(&self.shared);
-        if !self.shared.wait_all(from_now(limit)) {
+        if !self.shared.wait_all(from_now(limit.saturating_add(GRACE))) {
             let faults = self.shared.faults();
+            let late = (0..self.shared.ranks.len()).filter(|&place| !self.shared.arrived(place));
+            // Before the abort, after which they may be in another.
+            let late: Vec<_> = late.map(|place| (place, self.shared.ranks[place].prepared())).collect();
             self.shared.abort();
             self.shared.wait_all(from_now(second_period(Some(limit))));
-            let late = (0..self.shared.ranks.len()).filter(|&place| !self.shared.arrived(place));
-            let ranks = late.map(|place| Standing {
+            let ranks = late.into_iter().map(|(place, running)| Standing {
                 rank: self.verified.graphs()[place].rank(),
                 steps: 0,
                 finished: None,
-                running: None,
-                found: Found::Stuck,
+                running,
+                binding: true,
+                found: if self.shared.arrived(place) { Found::Late } else { Found::Stuck },
             });
-            let report = Box::new(Report { ranks: ranks.collect(), faults, leak: self.leak() });
+            let ranks = ranks.collect();
+            let report = Box::new(Report { ranks, faults, leak: self.leak() });
             return Err(self.break_with(GroupError::TimedOut { during, limit, report }));
         }
         let mut results = Vec::with_capacity(answers.len());

@@ -1,6 +1,6 @@
 //! Making a rank's tasks ready: their ranges become addresses, checked against the rank's memory, and each becomes a [`Work`].
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::args::{Arg, Args, BoundRange};
 use crate::buffer::BufferRange;
@@ -25,6 +25,8 @@ pub(crate) struct PrepareOn<'a> {
     pub(crate) exchange: &'a dyn crate::library_op::Exchange,
     pub(crate) aborted: &'a Arc<dyn crate::library_op::Abort>,
     pub(crate) handles: &'a Handles,
+    /// Where this rank says what it makes ready.
+    pub(crate) preparing: &'a Mutex<Option<Arc<Node>>>,
     pub(crate) deadline: std::time::Instant,
 }
 
@@ -46,12 +48,14 @@ impl ExecutionPlan {
                     names.pass(&node);
                     let place = u32::try_from(index).unwrap_or(u32::MAX);
                     let of_member = |member| parts.get(&(phase as u8, place, member));
+                    *cx.preparing.lock().unwrap_or_else(PoisonError::into_inner) = Some(node.clone());
                     let work = self.work(&node, &names, &of_member, cx);
                     works.push(work.map_err(|error| BindError { node: Some(node), error })?);
                 }
                 self.phases[phase as usize].push(works);
             }
         }
+        *cx.preparing.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(())
     }
 

@@ -25,7 +25,7 @@ mod processes;
 mod report;
 mod swaps;
 
-pub(crate) use report::fold;
+pub(crate) use report::{Ranks, fold};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -86,7 +86,7 @@ pub(crate) fn fold(problems: Vec<Diagnostic>) -> Vec<Diagnostic> {
 }
 
 /// Ranks in words, ascending: `rank 0`, `ranks 1 to 5 and 7`.
-pub(super) struct Ranks<'a>(pub(super) &'a [u32]);
+pub(crate) struct Ranks<'a>(pub(crate) &'a [u32]);
 
 impl fmt::Display for Ranks<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,7 +6,7 @@ use squall_core::{
     Arg, Args, BoundRange, BufferId, BufferRange, DevicePtr, Grid, ParamDef, Parts, Scalar, Shape,
 };
 
-use super::{Malformed, check_header, dtype, dtype_code, slice};
+use super::{Malformed, check_header, dtype, dtype_code, numbers, slice};
 use crate::abi::{self, arg_kind};
 use crate::field;
 
@@ -231,7 +231,7 @@ pub unsafe fn read_arg<B: Place>(value: &abi::Arg) -> Result<Arg<B>, Malformed> 
         },
         arg_kind::RANK => Arg::Rank(narrow(value.number, "a rank")?),
         // SAFETY: the caller's.
-        arg_kind::LIST => Arg::List(unsafe { slice(value.list, value.len, "the list's numbers") }?.into()),
+        arg_kind::LIST => Arg::List(unsafe { numbers(value.list, value.len, "the list's numbers") }?),
         kind => return Err(Malformed::new(format!("{kind} is no kind of argument"))),
     })
 }

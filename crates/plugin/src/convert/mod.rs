@@ -19,7 +19,7 @@ pub use param::{
     dtype, dtype_code, dtype_set, dtypes, mode, mode_code, read_cover, read_param, reduction_set, reductions,
     write_cover, write_param,
 };
-pub use text::{leak_text, read_line, slice, text, write_line};
+pub use text::{leak_text, numbers, read_line, slice, text, write_line};
 
 use crate::abi;
 

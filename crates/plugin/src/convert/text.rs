@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_char};
 
 use super::Malformed;
 
-/// Text that ends with a zero byte. `what` names it in errors, as in `an op's name`.
+/// Text that ends with a zero byte, of lines without control characters. `what` names it in errors, as in `an op's name`.
 ///
 /// # Safety
 /// `text` is null or such text, and stays so for `'a`.
@@ -14,7 +14,11 @@ pub unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Malfo
     }
     // SAFETY: the caller's.
     let text = unsafe { CStr::from_ptr(text) };
-    text.to_str().map_err(|_| Malformed::new(format!("{what} is not UTF-8")))
+    let text = text.to_str().map_err(|_| Malformed::new(format!("{what} is not UTF-8")))?;
+    match text.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\r' | '\t')) {
+        None => Ok(text),
+        Some(c) => Err(Malformed::new(format!("{what} has the control character {c:?} in it"))),
+    }
 }
 
 /// Text for the other side that stays for the life of the process; leaked. Refuses text with a zero byte.
@@ -46,6 +50,21 @@ pub unsafe fn slice<'a, T>(first: *const T, count: u64, what: &str) -> Result<&'
     Ok(unsafe { std::slice::from_raw_parts(first, count) })
 }
 
+/// The most numbers of a list: as many as ranks of a large world have pairs.
+const MOST_NUMBERS: u64 = 1 << 27;
+
+/// A list's numbers, copied. `what` names them in errors, as in `the list's numbers`.
+///
+/// # Safety
+/// As of [`slice`].
+pub unsafe fn numbers(first: *const i64, count: u64, what: &str) -> Result<std::sync::Arc<[i64]>, Malformed> {
+    if count > MOST_NUMBERS {
+        return Err(Malformed::new(format!("{what} are {count}, more than {MOST_NUMBERS}")));
+    }
+    // SAFETY: the caller's.
+    Ok(unsafe { slice(first, count, what) }?.into())
+}
+
 /// Writes `line` with a zero byte at its end into `room`, cut between two characters where it does not fit. Line breaks and
 /// zero bytes within become spaces. Writes nothing where there is no room for the zero.
 pub fn write_line(room: &mut [c_char], line: &str) {
@@ -62,10 +81,11 @@ pub fn write_line(room: &mut [c_char], line: &str) {
     }
 }
 
-/// The text in `room`, up to its zero byte, or to its end if there is none. What is not UTF-8 in it is replaced.
+/// The text in `room`, up to its zero byte, or to its end if there is none. What is not UTF-8 in it is replaced, and what would steer a
+/// terminal becomes a space.
 pub fn read_line(room: &[c_char]) -> String {
     let bytes: Vec<u8> = room.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
+    String::from_utf8_lossy(&bytes).chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_void};
 
 use squall_core::{Access, Arg, ArgError, Args, Description, Matched, Meeting, Message, Share, Signature};
 use squall_plugin::abi::{self, Header, NO_PARAM, NO_PLACE, status};
-use squall_plugin::convert::{ArgList, Malformed, dtype, mode, read_arg_error, slice, text};
+use squall_plugin::convert::{self, ArgList, Malformed, dtype, mode, read_arg_error, text};
 
 use super::guarded;
 use super::op::LoadedOp;
@@ -157,8 +157,7 @@ unsafe extern "C" fn numbers(
 ) {
     tell_field(to, name, || {
         // SAFETY: the ABI: so many numbers, for the call.
-        let numbers = unsafe { slice(values, count, "numbers that must match") }?;
-        Ok(Matched::Numbers(numbers.into()))
+        Ok(Matched::Numbers(unsafe { convert::numbers(values, count, "numbers that must match") }?))
     });
 }
 

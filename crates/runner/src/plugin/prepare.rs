@@ -270,6 +270,9 @@ unsafe extern "C" fn op(
     })
 }
 
+/// The most bytes that a rank exchanges at once.
+const MOST_EXCHANGED: u64 = 1 << 20;
+
 unsafe extern "C" fn exchange(
     table: *const abi::Prepare,
     comm: u32,
@@ -281,6 +284,12 @@ unsafe extern "C" fn exchange(
     serve(table, error, |preparing| {
         // SAFETY: the ABI: so many bytes, for the call.
         let mine = unsafe { slice(mine.cast::<u8>(), len, "the bytes to exchange") }.map_err(malformed)?;
+        if len > MOST_EXCHANGED {
+            let text = format!(
+                "{len} bytes are to be exchanged; that is for small values, of at most {MOST_EXCHANGED} bytes"
+            );
+            return Err(failed(text));
+        }
         let cx = &preparing.cx;
         preparing.exchanged = cx.exchange.all_gather(CommId(comm), cx.rank, mine, cx.deadline)?;
         let blob = |bytes: &Vec<u8>| abi::Blob { bytes: bytes.as_ptr().cast(), len: bytes.len() as u64 };

@@ -185,6 +185,9 @@ unsafe fn read_kernel(table: *const abi::Kernel, plugin: &'static Plugin) -> Res
         // SAFETY: the caller's.
         let params = unsafe { params(table_of.params, table_of.param_count) }?;
         let is_param = |name: &str| params.iter().any(|param| param.name == name);
+        let kind = |name: &str| params.iter().find(|param| param.name == name).map(|param| param.kind);
+        let is_buffer = |name: &str| matches!(kind(name), Some(ParamKind::Buffer(..)));
+        let is_size = |name: &str| kind(name) == Some(ParamKind::Size);
         let refers = |name: &'static str, what: &str| match is_param(name) {
             true => Ok(name),
             false => Err(malformed(format!("{what} `{name}`, which is no parameter"))),
@@ -198,8 +201,14 @@ unsafe fn read_kernel(table: *const abi::Kernel, plugin: &'static Plugin) -> Res
         let covers = covers.iter().map(|cover| unsafe { read_cover(cover) });
         let covers: Vec<Cover> = covers.collect::<Result<_, _>>()?;
         for cover in &covers {
-            if let Cover::Len(param) | Cover::Size(param) | Cover::Dim(param, _) = cover {
-                refers(param, "its grid covers")?;
+            let (param, right, wanted) = match cover {
+                Cover::Len(param) | Cover::Dim(param, _) => (param, is_buffer(param), "a buffer"),
+                Cover::Size(param) => (param, is_size(param), "a size"),
+                Cover::Any => continue,
+            };
+            refers(param, "its grid covers")?;
+            if !right {
+                return Err(malformed(format!("its grid covers `{param}` as if that were {wanted}")));
             }
         }
         // SAFETY: the caller's.
@@ -210,8 +219,13 @@ unsafe fn read_kernel(table: *const abi::Kernel, plugin: &'static Plugin) -> Res
             // SAFETY: the caller's: text that stays for good.
             let (written, read) =
                 unsafe { (text(pair.written, "an in-place pair")?, text(pair.read, "an in-place pair")?) };
-            in_place
-                .push((refers(written, "it may be in place in")?, refers(read, "it may be in place in")?));
+            for param in [written, read] {
+                refers(param, "it may be in place in")?;
+                if !is_buffer(param) {
+                    return Err(malformed(format!("it may be in place in `{param}`, which is no buffer")));
+                }
+            }
+            in_place.push((written, read));
         }
         let functions = Functions { table, plugin };
         let host: Option<HostForm> = match (table_of.host, host_ready) {
@@ -301,9 +315,27 @@ unsafe fn params(first: *const *const abi::Param, count: u32) -> Result<&'static
         };
         if let ParamKind::Buffer(_, Type::Same(of)) | ParamKind::Scalar(Type::Same(of)) = param.kind {
             buffer(of)?;
+            // From one to the next; a circle has no end within as many as there are.
+            let dtype_of = |name: &str| match params.iter().find(|other| other.name == name)?.kind {
+                ParamKind::Buffer(_, Type::Same(of)) => Some(of),
+                _ => None,
+            };
+            let mut next = Some(of);
+            for _ in &params {
+                next = next.and_then(dtype_of);
+            }
+            if next.is_some() {
+                return Err(this(format!("has the dtype of `{of}`, which leads back to where it began")));
+            }
         }
-        if let ParamKind::Word(&[]) = param.kind {
-            return Err(this("takes a word, and there are none".to_string()));
+        if let ParamKind::Word(words) = param.kind {
+            let twice = words.iter().enumerate().find(|(index, word)| words[..*index].contains(word));
+            match twice {
+                _ if words.is_empty() => return Err(this("takes a word, and there are none".to_string())),
+                _ if words.contains(&"") => return Err(this("has a word without letters".to_string())),
+                Some((_, word)) => return Err(this(format!("has the word `{word}` twice"))),
+                None => {}
+            }
         }
         if let Presence::Dim(of, _) | Presence::Len(of) | Presence::ShapeOf(of) = param.presence {
             buffer(of)?;

@@ -2,7 +2,9 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use squall_core::{Abort, DeviceError, DevicePtr, Memory, Stream, Work};
 use squall_plugin::abi::{self, Header, status};
@@ -56,36 +58,90 @@ unsafe extern "C" fn is_aborted(abort: *const abi::Abort) -> i32 {
     i32::from(told.is_none_or(|told| guarded(|| told.aborted.is_aborted()).unwrap_or(true)))
 }
 
-/// Passes an abort on to a plugin's work, while that lives.
+/// Passes an abort on to a plugin's work, while that lives. The plugin's function is called once, from a thread of its own: it must not block, and
+/// where it does all the same, it holds up neither who aborts nor, for longer than [`LEAVING`], who drops the work.
 pub(super) struct PassedOn {
     aborted: AtomicBool,
-    /// The function and its state, until the work is destroyed. Locked for no longer than a call that never blocks.
-    target: Mutex<Option<Target>>,
+    target: Mutex<Target>,
+    /// Told when a call has returned.
+    returned: Condvar,
 }
 
-#[derive(Clone, Copy)]
-struct Target(unsafe extern "C" fn(*mut c_void), *mut c_void);
+/// How long a work that is dropped waits for a call of its `abort` that is under way.
+const LEAVING: Duration = Duration::from_secs(1);
+
+enum Target {
+    /// The function and its state, to be called.
+    There(unsafe extern "C" fn(*mut c_void), *mut c_void),
+    /// It is being called.
+    Called,
+    /// It was called, or the work is about to be destroyed.
+    Gone,
+}
 
 // SAFETY: the ABI lets any thread abort.
 unsafe impl Send for Target {}
 
 impl PassedOn {
-    fn target(&self) -> std::sync::MutexGuard<'_, Option<Target>> {
+    fn new(abort: unsafe extern "C" fn(*mut c_void), state: *mut c_void) -> PassedOn {
+        let target = Mutex::new(Target::There(abort, state));
+        PassedOn { aborted: AtomicBool::new(false), target, returned: Condvar::new() }
+    }
+
+    fn target(&self) -> MutexGuard<'_, Target> {
         self.target.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets no call begin any more; whether none is under way, after a while of waiting.
+    fn leave(&self) -> bool {
+        let mut target = self.target();
+        if let Target::There(..) = *target {
+            *target = Target::Gone;
+        }
+        let called = |target: &mut Target| matches!(target, Target::Called);
+        let waited = self.returned.wait_timeout_while(target, LEAVING, called);
+        !called(&mut waited.unwrap_or_else(PoisonError::into_inner).0)
     }
 }
 
-impl Abort for PassedOn {
+/// A plugin's `abort` and its state, on the way to the thread that calls it.
+struct Call(unsafe extern "C" fn(*mut c_void), *mut c_void);
+
+// SAFETY: the ABI lets any thread abort.
+unsafe impl Send for Call {}
+
+impl Call {
+    fn call(self) {
+        // SAFETY: the work is not destroyed while the target is `Called`.
+        unsafe { self.0(self.1) };
+    }
+}
+
+/// What a plugin's work has called on an abort.
+pub(super) struct Handle(Arc<PassedOn>);
+
+impl Abort for Handle {
     fn abort(&self) {
-        self.aborted.store(true, Ordering::Release);
-        if let Some(Target(abort, state)) = *self.target() {
-            // SAFETY: the work is not destroyed while the target is locked and there.
-            unsafe { abort(state) };
+        self.0.aborted.store(true, Ordering::Release);
+        let mut target = self.0.target();
+        let Target::There(abort, state) = *target else { return };
+        *target = Target::Called;
+        drop(target);
+        let (call, passed_on) = (Call(abort, state), self.0.clone());
+        let thread = thread::Builder::new().name("squall-abort".to_string()).spawn(move || {
+            call.call();
+            *passed_on.target() = Target::Gone;
+            passed_on.returned.notify_all();
+        });
+        if thread.is_err() {
+            // Without a thread there is nobody to call it from: the work has the flag that it asks.
+            *self.0.target() = Target::Gone;
+            self.0.returned.notify_all();
         }
     }
 
     fn is_aborted(&self) -> bool {
-        self.aborted.load(Ordering::Acquire)
+        self.0.aborted.load(Ordering::Acquire)
     }
 }
 
@@ -133,17 +189,14 @@ impl LoadedWork {
             let text = format!("{plugin}: it made a work without an `enqueue`");
             return Err(DeviceError::Failed(text));
         };
-        let passed_on = table.abort.map(|abort| {
-            let target = Mutex::new(Some(Target(abort, table.abort_state)));
-            Arc::new(PassedOn { aborted: AtomicBool::new(false), target })
-        });
+        let passed_on = table.abort.map(|abort| Arc::new(PassedOn::new(abort, table.abort_state)));
         let api = if kind == "cuda" { c"cuda" } else { c"host" };
         Ok(LoadedWork { filled, enqueue, passed_on, told, uses, device: device.to_string(), api, plugin })
     }
 
     /// What is to be aborted with the group.
-    pub(super) fn passed_on(&self) -> Option<Arc<PassedOn>> {
-        self.passed_on.clone()
+    pub(super) fn passed_on(&self) -> Option<Arc<Handle>> {
+        self.passed_on.clone().map(|passed_on| Arc::new(Handle(passed_on)))
     }
 
     /// Runs the work without a stream: a kernel's host form.
@@ -197,7 +250,12 @@ impl Work for LoadedWork {
             let mut text = [0 as c_char; 1024];
             // SAFETY: as for `enqueue`; the plugin writes no more than it is told.
             let found = unsafe { failure(self.filled.0.state, text.as_mut_ptr(), text.len() as u32) };
-            (found != 0).then(|| format!("{}: {}", self.plugin, read_line(&text)))
+            (found != 0).then(|| match read_line(&text) {
+                text if text.is_empty() => {
+                    format!("{}: it says that its work has failed, and no more", self.plugin)
+                }
+                text => format!("{}: {text}", self.plugin),
+            })
         });
         // SAFETY: these are the work's own, which nothing else uses between its calls.
         own.or_else(|| self.uses.inner.iter().find_map(|inner| unsafe { (**inner).0.failure() }))
@@ -206,9 +264,11 @@ impl Work for LoadedWork {
 
 impl Drop for LoadedWork {
     fn drop(&mut self) {
-        // No abort comes after the work is destroyed.
-        if let Some(passed_on) = &self.passed_on {
-            passed_on.target().take();
+        // No abort comes after the work is destroyed. A work that an abort does not leave is left behind, with all that it uses.
+        if self.passed_on.as_ref().is_some_and(|passed_on| !passed_on.leave()) {
+            self.filled.0.destroy = None;
+            std::mem::forget(self.told.take());
+            std::mem::forget(std::mem::take(&mut self.uses));
         }
     }
 }
@@ -277,17 +337,21 @@ pub(super) fn fallible(error: *mut abi::Error, body: impl FnOnce() -> Result<(),
 }
 
 impl Plugin {
-    /// The error of one of its functions, in words that name it. What it is not to blame for is told as it is: an abort that there was, and a
-    /// deadline.
+    /// The error of one of its functions, in words that name it. What it is not to blame for is told as it is: an abort that there was.
     pub(super) fn failed(&self, status: i32, error: &abi::Error, device: &str, aborted: bool) -> DeviceError {
         let by = |text: String| match text.is_empty() {
             true => format!("{self}: it says no more"),
             false => format!("{self}: {text}"),
         };
+        let help = read_line(&error.help);
+        let by =
+            |text: String| if help.is_empty() { by(text) } else { format!("{}; help: {help}", by(text)) };
         match read_device_error(status, error, device) {
             DeviceError::Aborted if !aborted => {
                 DeviceError::Failed(format!("{self}: it says that it was aborted, and nobody has aborted"))
             }
+            DeviceError::Deadline => DeviceError::Late(by("it says that the deadline passed".to_string())),
+            DeviceError::Late(text) => DeviceError::Late(by(text)),
             DeviceError::Failed(text) => DeviceError::Failed(by(text)),
             DeviceError::Unsupported(text) => DeviceError::Unsupported(by(text)),
             DeviceError::OutOfMemory { device, bytes, message } => {

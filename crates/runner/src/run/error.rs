@@ -102,7 +102,8 @@ impl RunError {
 fn of_group(error: &GroupError) -> u8 {
     match error {
         GroupError::Refused(_) | GroupError::Uncaptured(_) => 2,
-        GroupError::TimedOut { .. } | GroupError::Bind { error: DeviceError::Deadline, .. } => 3,
+        GroupError::TimedOut { .. } => 3,
+        GroupError::Bind { error: DeviceError::Deadline | DeviceError::Late(_), .. } => 3,
         GroupError::Connect { error: DeviceError::Deadline | DeviceError::Late(_), .. } => 3,
         // A library that cannot connect, a thread that cannot be had.
         GroupError::Devices(_) | GroupError::Connect { .. } => 4,
@@ -170,6 +171,7 @@ mod tests {
             (bind(memory).into(), 4),
             (bind(DeviceError::Unsupported(String::new())).into(), 4),
             (bind(DeviceError::Deadline).into(), 3),
+            (bind(DeviceError::Late("a rank did not come".into())).into(), 3),
             (bind(DeviceError::Failed(String::new())).into(), 1),
             (GroupError::Devices(String::new()).into(), 4),
             (connect(DeviceError::Late("joining took too long".into())).into(), 3),

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use squall_core::Registry;
+
 /// The files of a plugin in Rust: where each stands, and its text with names to be filled in.
 const PLUGIN: [(&str, &str); 5] = [
     ("Cargo.toml", include_str!("plugin/Cargo.toml.txt")),
@@ -25,6 +27,9 @@ pub enum ScaffoldError {
         "`{0}` cannot be a plugin's name: it takes small letters, digits and `-`, begins with a letter, and has at most {LONGEST} of them"
     )]
     Name(String),
+    /// Squall has a crate, an op or a kernel of this name.
+    #[error("`{0}` is a name of squall's own: the plugin's crate and its op need one that is not taken")]
+    Taken(String),
     /// Something is there already; it stays as it is.
     #[error("`{}` is there already, and nothing is written over it", .0.display())]
     Exists(PathBuf),
@@ -41,14 +46,24 @@ pub enum ScaffoldError {
     },
 }
 
-/// Writes a plugin called `name` into a new folder of that name inside `parent`, whole or not at all, and returns the folder. Its
+/// Writes a plugin called `name`, which `registry` has nothing of, into a new folder of that name inside `parent`, whole or not at all, and returns the folder. Its
 /// dependencies come from `checkout`, a checkout of squall; by default the one that this program was built from if that is still there, else
 /// by version.
-pub fn plugin(parent: &Path, name: &str, checkout: Option<&Path>) -> Result<PathBuf, ScaffoldError> {
+pub fn plugin(
+    registry: &Registry,
+    parent: &Path,
+    name: &str,
+    checkout: Option<&Path>,
+) -> Result<PathBuf, ScaffoldError> {
     let letters = name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     let begins = name.as_bytes().first().is_some_and(u8::is_ascii_lowercase);
     if !(letters && begins && name.len() <= LONGEST && !name.ends_with('-')) {
         return Err(ScaffoldError::Name(name.to_string()));
+    }
+    let op = name.replace('-', "_");
+    let taken = registry.ops().any(|(other, _)| other.name() == op) || registry.kernel(&op).is_some();
+    if taken || name == "squall" || name.starts_with("squall-") {
+        return Err(ScaffoldError::Taken(name.to_string()));
     }
     let folder = parent.join(name);
     if folder.symlink_metadata().is_ok() {
@@ -63,7 +78,6 @@ pub fn plugin(parent: &Path, name: &str, checkout: Option<&Path>) -> Result<Path
             .and_then(|path| path.canonicalize().ok())
             .filter(|path| is_checkout(path)),
     };
-    let op = name.replace('-', "_");
     let file = format!("{}{op}{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
     let fill = |text: &str| {
         text.replace("{{name}}", name)
@@ -124,23 +138,38 @@ fn readable(_: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    // A kernel of squall's own.
+    use squall_kernels_std as _;
+
     use super::*;
 
     #[test]
     fn names_are_those_of_crates() {
-        let folder = tempfile::tempdir().unwrap();
+        let (registry, folder) = (Registry::linked().unwrap(), tempfile::tempdir().unwrap());
         let long = "a".repeat(65);
         for name in ["", "-a", "a-", "A", "1a", "a_b", "a b", "ä", "a/b", "..", &long] {
-            assert!(matches!(plugin(folder.path(), name, None), Err(ScaffoldError::Name(_))), "{name}");
+            assert!(
+                matches!(plugin(&registry, folder.path(), name, None), Err(ScaffoldError::Name(_))),
+                "{name}"
+            );
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]
+    fn names_of_squalls_own_are_taken() {
+        let (registry, folder) = (Registry::linked().unwrap(), tempfile::tempdir().unwrap());
+        for name in ["sum-rows", "squall", "squall-plugin"] {
+            let refused = plugin(&registry, folder.path(), name, None);
+            assert!(matches!(refused, Err(ScaffoldError::Taken(_))), "{name}: {refused:?}");
+        }
+    }
+
+    #[test]
     fn nothing_is_written_over() {
-        let folder = tempfile::tempdir().unwrap();
+        let (registry, folder) = (Registry::linked().unwrap(), tempfile::tempdir().unwrap());
         fs::write(folder.path().join("mine"), "kept").unwrap();
-        let refused = plugin(folder.path(), "mine", None);
+        let refused = plugin(&registry, folder.path(), "mine", None);
         assert!(matches!(refused, Err(ScaffoldError::Exists(_))));
         assert_eq!(fs::read_to_string(folder.path().join("mine")).unwrap(), "kept");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -148,8 +177,8 @@ mod tests {
 
     #[test]
     fn all_is_filled_in() {
-        let folder = tempfile::tempdir().unwrap();
-        let made = plugin(folder.path(), "my-op", None).unwrap();
+        let (registry, folder) = (Registry::linked().unwrap(), tempfile::tempdir().unwrap());
+        let made = plugin(&registry, folder.path(), "my-op", None).unwrap();
         for (place, _) in PLUGIN {
             let text = fs::read_to_string(made.join(place)).unwrap();
             assert!(!text.contains("{{"), "{place}: {text}");
@@ -158,7 +187,7 @@ mod tests {
         let manifest: toml::Table = manifest.parse().unwrap();
         let path = manifest["dependencies"]["squall-plugin"]["path"].as_str().unwrap();
         assert!(Path::new(path).join("include/squall_plugin.h").parent().is_some_and(Path::is_dir), "{path}");
-        let refused = plugin(folder.path(), "other", Some(folder.path()));
+        let refused = plugin(&registry, folder.path(), "other", Some(folder.path()));
         assert!(matches!(refused, Err(ScaffoldError::NoCheckout(_))));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a temporary folder is left");
     }

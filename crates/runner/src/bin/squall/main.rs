@@ -4,6 +4,7 @@ mod args;
 mod check;
 mod compare;
 mod doctor;
+mod ending;
 mod explain;
 mod list;
 mod new;
@@ -33,6 +34,7 @@ use args::{Cli, Verb};
 fn main() -> ExitCode {
     // Usage errors end the process here, with status 2; `--help` and `--version` with 0.
     let cli = Cli::parse();
+    ending::guard();
     let status = match squall_core::Registry::linked() {
         Ok(registry) => match cli.verb {
             Verb::Run(args) => run::run(&registry, &args),
@@ -42,10 +44,11 @@ fn main() -> ExitCode {
             Verb::List(args) => list::list(&registry, &args),
             Verb::Plugin(args) => plugin::plugin(&registry, &args),
             Verb::Explain(args) => explain::explain(&args),
-            Verb::New(args) => new::new(&args),
+            Verb::New(args) => new::new(&registry, &args),
             Verb::Doctor => doctor::doctor(&registry),
         },
         Err(duplicate) => output::fail(2, &duplicate.to_string()),
     };
+    ending::meant();
     ExitCode::from(status)
 }
