@@ -7,7 +7,7 @@ use squall_core::graph::{KernelSpec, Phase};
 use squall_core::{
     BufferDecl, BufferId, DType, DeviceError, Feed, GroupError, Moment, OpSpec, Options, ReduceOp, Upload,
 };
-use squall_tests::{bind, graphs};
+use squall_tests::{bind, graphs, registry};
 
 use crate::kernels::MISBEHAVE;
 use crate::{act, alone, await_rank_threads, filled, healthy, limited, misbehaving, refuses};
@@ -48,6 +48,37 @@ fn a_kernel_fails_in_the_middle_of_step_3() {
         drop(group);
         await_rank_threads(0);
         healthy();
+    }
+}
+
+/// Each rank fails by itself, one after the other: wherever the others stood when the first did, they are said to have failed where they did.
+#[test]
+fn ranks_that_fail_too_are_told_of_where_they_failed() {
+    let _alone = alone();
+    for _ in 0..30 {
+        let graphs = graphs(3, |rank, graph| {
+            let x = graph.buffer(BufferDecl::new("x", DType::F32, [1000]).upload(Upload::First));
+            let steps = graph.buffer(BufferDecl::new("steps", DType::I32, [1]).upload(Upload::First));
+            // So that some are still in it when the first fails.
+            for name in ["scale", "scale again"].into_iter().take(rank as usize) {
+                graph.step(
+                    KernelSpec::new(registry().kernel("scale").unwrap())
+                        .arg("data", x)
+                        .arg("factor", 2)
+                        .grid(1000, 32)
+                        .named(name),
+                );
+            }
+            act(graph, steps, 2, "fail");
+        });
+        let error = filled(graphs, Options::default()).execute_many(10).unwrap_err();
+        let GroupError::Failed { task, during: Moment::Step(2), released, .. } = error else {
+            panic!("{error}")
+        };
+        assert_eq!(task.as_deref(), Some("act"));
+        for rank in released.ranks.iter().filter(|rank| rank.found == Found::Failed) {
+            assert_eq!((rank.running.as_deref(), rank.steps), (Some("act"), 2), "{rank}");
+        }
     }
 }
 
