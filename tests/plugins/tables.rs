@@ -29,12 +29,17 @@ fn run(change: &str, prepare: &str) -> Said {
 
 /// As the C source says what these mean.
 fn run_with(defines: &[(&str, &str)]) -> Said {
+    let folder = with(defines);
+    folder.squall(&["run", "m.toml", "--devices", "host:0..2"])
+}
+
+fn with(defines: &[(&str, &str)]) -> Folder {
     let folder = Folder::new();
     folder.write("m.toml", MANIFEST);
     let defines: Vec<String> = defines.iter().map(|(name, value)| format!("-D{name}={value}")).collect();
     let args: Vec<&str> = std::iter::once("-shared").chain(defines.iter().map(String::as_str)).collect();
     cc("plugins/misbehaving/tables.c", &args, folder.path("libtables.so"));
-    folder.squall(&["run", "m.toml", "--devices", "host:0..2"])
+    folder
 }
 
 #[test]
@@ -207,4 +212,18 @@ fn who_is_waited_for_is_named() {
     assert_eq!(ended.status, Some(3), "{}", ended.error);
     let said = "the plugin `tables` 1: it waited for rank 1, to exchange values on `world`, until the deadline passed";
     assert!(ended.error.contains(said), "{}", ended.error);
+}
+
+/// All ranks fail in the same task, and some may be said to fail, too: there, and not in the task before.
+#[test]
+fn ranks_that_fail_at_once_are_told_of_in_their_own_task() {
+    let folder = with(&[("ENQUEUE", "SQUALL_FAILED")]);
+    let before = "[[task]]\nname = \"before\"\nkernel = \"scale\"\nargs = { data = \"b\", factor = 2 }\ngrid = { threads = 8, block = 8 }\n";
+    let manifest = MANIFEST.replacen("[[task]]", &format!("{before}[[task]]"), 1);
+    folder.write("m.toml", &manifest);
+    for _ in 0..40 {
+        let ended = folder.squall(&["run", "m.toml", "--devices", "host:0..4"]);
+        assert_eq!(ended.status, Some(1), "{}", ended.error);
+        assert!(!ended.error.contains("failed, too, in `before`"), "{}", ended.error);
+    }
 }
