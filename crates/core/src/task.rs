@@ -116,7 +116,7 @@ impl Description {
             fields.push((param.name, matched));
         }
         let signature = Signature { op, fields, share: None };
-        Description { accesses, meetings: vec![Meeting::Collective(signature)] }
+        Description { accesses, meetings: vec![Meeting::Collective(Box::new(signature))] }
     }
 }
 
@@ -137,7 +137,7 @@ pub struct Access {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meeting {
     /// All ranks of the communicator come together; what must be equal on all of them.
-    Collective(Signature),
+    Collective(Box<Signature>),
     /// Elements go to `peer`, a rank of the communicator.
     Send(Message),
     /// Elements come from `peer`.

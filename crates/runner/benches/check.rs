@@ -1,4 +1,5 @@
-//! `squall check` as a whole process, on 10,000 ranks × 100 collectives and on a loop over 1,000 bodies, and the digits example as a whole process.
+//! `squall check` as a whole process: on 10,000 ranks × 100 collectives, on worlds that grow, and on a loop over 1,000 bodies; and the digits example
+//! as a whole process.
 //!
 //! `cargo bench -p squall-runner --bench check`
 #![allow(
@@ -32,6 +33,28 @@ args = { buffer = "x", root = "world - 1" }"#;
 const RING: &str = r#"op = "send_recv"
 args = { send = "x[1]", to = "(rank + 1) % world", recv = "x[0]", from = "(rank - 1) % world" }"#;
 
+const PEERS: &str = r#"manifest = 1
+[world]
+devices = "host:0..2"
+[buffer.out]
+dtype = "f32"
+shape = ["world", 4]
+init = { fill = "rank" }
+[buffer.back]
+dtype = "f32"
+shape = ["world", 4]
+download = "last"
+[[task]]
+for = "peer in world"
+group = [
+  { op = "send", args = { buffer = "out[peer]", peer = "peer" } },
+  { op = "recv", args = { buffer = "back[peer]", peer = "peer" } },
+]
+"#;
+
+/// Numbers of ranks that show how the time grows.
+const WORLDS: [u32; 6] = [16, 64, 256, 1024, 4096, 16384];
+
 const BODIES: &str = r#"[[task]]
 for = "m in 1000"
 do = [
@@ -64,6 +87,23 @@ fn main() {
         let time = median(&["check", "m.toml", "--world", "10000"], folder.path());
         println!("| `check`, 10,000 ranks × {TASKS} {what} | {:.2} |", time.as_secs_f64());
     }
+    println!(
+        "\n| ranks | × {TASKS} all_reduce, s | × {TASKS} send_recv in a ring, s | every pair in one group, s |\n|---:|---:|---:|---:|"
+    );
+    let tasks = |task: &str| HEAD.to_string() + &format!("[[task]]\n{task}\n").repeat(TASKS);
+    for world in WORLDS {
+        let time = |manifest: String| {
+            std::fs::write(folder.path().join("m.toml"), manifest).unwrap();
+            format!(
+                "{:.3}",
+                median(&["check", "m.toml", "--world", &world.to_string()], folder.path()).as_secs_f64()
+            )
+        };
+        // Of twice as many ranks there are four times as many pairs.
+        let pairs = if world <= 1024 { time(PEERS.to_string()) } else { "-".to_string() };
+        println!("| {world} | {} | {} | {pairs} |", time(tasks(SAME)), time(tasks(RING)));
+    }
+    println!("\n| whole process | median s |\n|---|---:|");
     std::fs::write(folder.path().join("m.toml"), HEAD.to_string() + BODIES).unwrap();
     let time = median(&["check", "m.toml", "--world", "4"], folder.path());
     println!("| `check`, 4 ranks, a `for` over 1,000 bodies of two tasks | {:.3} |", time.as_secs_f64());

@@ -424,7 +424,7 @@ impl Contract {
     }
 
     fn meeting(&self, fields: Vec<(&'static str, Matched)>, share: Option<Share>) -> Meeting {
-        Meeting::Collective(Signature { op: self.name, fields, share })
+        Meeting::Collective(Box::new(Signature { op: self.name, fields, share }))
     }
 }
 

@@ -94,7 +94,7 @@ impl Task for Mix {
         let share = Share { part: ("out", 3), whole: Some(("data", 12)), place: Some(6) };
         let none = Share { part: ("data", 1), whole: None, place: None };
         let message = Message { peer: 1, count: 5, dtype: DType::U8 };
-        let collective = |op, fields, share| Meeting::Collective(Signature { op, fields, share });
+        let collective = |op, fields, share| Meeting::Collective(Box::new(Signature { op, fields, share }));
         Ok(Description {
             accesses: vec![access(param, range)],
             meetings: vec![

@@ -123,11 +123,8 @@ unsafe extern "C" fn collective(to: *const abi::Description, op: *const c_char) 
             // SAFETY: the ABI: it stays for good.
             false => unsafe { text(op, "a collective's name") }?,
         };
-        told.description.meetings.push(Meeting::Collective(Signature {
-            op,
-            fields: Vec::new(),
-            share: None,
-        }));
+        let signature = Signature { op, fields: Vec::new(), share: None };
+        told.description.meetings.push(Meeting::Collective(Box::new(signature)));
         Ok(())
     });
 }

@@ -13,6 +13,7 @@ mod names;
 mod outputs;
 mod quotients;
 mod range;
+mod ranks;
 mod replicated;
 mod stop;
 mod tasks;
@@ -22,8 +23,9 @@ mod world;
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use self::ranks::{Made, Ranks};
 use squall_core::graph::Partial;
-use squall_core::{BufferDecl, Diagnostic, Label, Problems, Registry, TaskGraph, World, verify_partial};
+use squall_core::{Diagnostic, Label, Problems, Registry, TaskGraph, World, verify_partial};
 
 use crate::codes;
 use crate::manifest::Manifest;
@@ -70,8 +72,6 @@ pub fn resolve<'m>(
     let symbols = Symbols::new(manifest);
     let world = Arc::new(world::make(&symbols, world)?);
     let problems = RefCell::new(Vec::new());
-    let plan = buffers::Plan::new(&symbols, &problems);
-    let mut tasks = tasks::Tasks::read(&symbols, registry, &world, device, &problems);
     outputs::check(&symbols, &problems);
     watch::check(&symbols, &problems);
     stop::check(&symbols, &problems);
@@ -88,31 +88,8 @@ pub fn resolve<'m>(
             .borrow_mut()
             .push(report.with_help("give a buffer a `feed`, or write `steps` in place of `epochs`"));
     }
-    let mut partials = Vec::with_capacity(world.size() as usize);
-    // Whether all ranks were looked at, and have all their buffers.
-    let mut every_rank = true;
-    let mut declared: Option<Arc<Vec<BufferDecl>>> = None;
-    for rank in 0..world.size() {
-        let env = RankEnv::new(&symbols, &world, rank);
-        let mut builder = TaskGraph::builder(registry, &world, rank, device);
-        let found = problems.borrow().len();
-        plan.declare(&env, &mut builder, declared.as_ref(), &problems);
-        declared = Some(builder.buffers().clone());
-        // A buffer whose size is unknown would only make its tasks fail too.
-        if problems.borrow().len() == found {
-            tasks.make(&env, &mut builder, &problems);
-        } else {
-            every_rank = false;
-        }
-        let (partial, mut more) = builder.partial();
-        problems.borrow_mut().append(&mut env.take_problems());
-        problems.borrow_mut().append(&mut more);
-        partials.push(partial);
-        if problems.borrow().len() > MAX_PROBLEMS {
-            every_rank &= rank + 1 == world.size();
-            break;
-        }
-    }
+    let ranks = Ranks { symbols: &symbols, registry, world: &world, device };
+    let Made { partials, every_rank } = ranks.make(&problems);
     let mut problems = problems.into_inner();
     let graphs: Option<Vec<TaskGraph>> = if problems.is_empty() {
         partials.into_iter().map(Partial::whole).collect()
@@ -141,9 +118,6 @@ pub fn resolve<'m>(
     job.warnings = warnings;
     Ok(job)
 }
-
-/// Reports gathered before further ranks are left alone: what they share is folded, and they share nearly all.
-const MAX_PROBLEMS: usize = 256;
 
 /// One fault can be met more than once: when the manifest is looked at as a whole, and again on a rank.
 fn distinct(problems: Vec<Diagnostic>) -> Vec<Diagnostic> {

@@ -43,17 +43,21 @@ fn check_or_status(registry: &Registry, args: &CheckArgs) -> Result<u8, u8> {
     if args.deny_warnings && !(source.warnings.is_empty() && warnings.is_empty()) {
         return Err(output::fail(2, "there are warnings, and `--deny-warnings` is given"));
     }
-    let (world, tasks) = (job.world.size(), tasks(&job));
-    if args.json {
-        return Ok(output::json(&Verdict::of(&job, &verified)));
-    }
-    Ok(output::result(&format!(
-        "{}: {world} rank{}, {tasks} task{}, verified (plan {:032x})\n",
-        source.name(),
-        if world == 1 { "" } else { "s" },
-        if tasks == 1 { "" } else { "s" },
-        verified.plan_hash()
-    )))
+    let status = if args.json {
+        output::json(&Verdict::of(&job, &verified))
+    } else {
+        let (world, tasks) = (job.world.size(), tasks(&job));
+        output::result(&format!(
+            "{}: {world} rank{}, {tasks} task{}, verified (plan {:032x})\n",
+            source.name(),
+            if world == 1 { "" } else { "s" },
+            if tasks == 1 { "" } else { "s" },
+            verified.plan_hash()
+        ))
+    };
+    // The process ends: to free a million tasks one by one is felt.
+    std::mem::forget((job, verified));
+    Ok(status)
 }
 
 /// Diagnostics that say of a number of ranks that the manifest is not meant for it.
