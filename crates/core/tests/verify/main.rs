@@ -17,6 +17,7 @@
 //! | [`partial`] | jobs some of whose tasks were refused |
 //! | [`plan_hash`] | what changes the plan hash and what does not |
 //! | [`processes`] | jobs that one process alone can run, and jobs that several can |
+//! | [`random`] | random small jobs, and mistakes in them |
 //! | [`registry`] | what cannot be registered beside something else, and what cannot be used inside an op |
 //! | [`symmetric`] | ops that treat all ranks alike, and say no more of themselves |
 //! | [`swaps`] | buffers that are swapped, turn by turn |
@@ -42,6 +43,7 @@ mod partial;
 mod parts;
 mod plan_hash;
 mod processes;
+mod random;
 mod registry;
 mod stub;
 mod swaps;

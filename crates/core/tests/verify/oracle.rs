@@ -3,59 +3,7 @@
 
 use std::collections::BTreeSet;
 
-/// A job, as the rules see it.
-#[derive(Clone, Debug)]
-pub(crate) struct Job {
-    /// Of each communicator its parts, and of each part the world ranks by rank in it. The first is the world.
-    pub(crate) comms: Vec<Vec<Vec<usize>>>,
-    /// Of each rank its units, in order.
-    pub(crate) ranks: Vec<Vec<Unit>>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Unit {
-    pub(crate) ops: Vec<Op>,
-    pub(crate) group: bool,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Op {
-    pub(crate) comm: usize,
-    pub(crate) kind: Kind,
-    pub(crate) count: u64,
-    pub(crate) dtype: usize,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Kind {
-    AllReduce {
-        reduce: usize,
-    },
-    Broadcast {
-        root: usize,
-    },
-    /// Of `count` elements, which differ between ranks, into `whole`.
-    AllGather {
-        whole: u64,
-    },
-    AllToAll,
-    /// As all_gather, on root alone.
-    Gather {
-        root: usize,
-        whole: u64,
-    },
-    Send {
-        peer: usize,
-    },
-    Recv {
-        peer: usize,
-    },
-    SendRecv {
-        to: usize,
-        from: usize,
-        recv_count: u64,
-    },
-}
+use crate::random::{Job, Kind, Op};
 
 /// What must become of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
