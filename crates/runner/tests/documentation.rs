@@ -12,15 +12,18 @@ use std::path::Path;
 use squall_core::element::Exact;
 use squall_core::{DType, Phase, Registry, verify};
 use squall_runner::compare::{Agreement, Comparison, Deviation, Difference, Tolerances};
+use squall_runner::explain;
 use squall_runner::expr;
 use squall_runner::expr::functions::Function;
 use squall_runner::manifest::{keys, parse};
+use squall_runner::render::{Color, render};
 use squall_runner::resolve::resolve;
 use squall_runner::run::{CheckpointSummary, Reading, Readings, StepTimes, Stopped, Summary, devices};
 
 const REFERENCE: &str = include_str!("../../../docs/manifest.md");
 const GRAMMAR: &str = include_str!("../../../docs/grammar.md");
 const JSON: &str = include_str!("../../../docs/json.md");
+const DIAGNOSTICS: &str = include_str!("../../../docs/diagnostics.md");
 const README: &str = include_str!("../../../README.md");
 
 /// The fenced blocks of TOML that are whole manifests.
@@ -56,6 +59,7 @@ fn every_manifest_that_a_command_names_is_there() {
         "examples/README.md",
         "docs/checkpoints.md",
         "docs/compare.md",
+        "docs/diagnostics.md",
         "docs/json.md",
         "docs/manifest.md",
     ] {
@@ -224,4 +228,38 @@ fn every_key_of_json_is_told() {
     for key in keys {
         assert!(JSON.contains(&format!("`{key}`")), "docs/json.md does not tell of `{key}`");
     }
+}
+
+/// The reports on the page are those of the manifests that `squall explain` shows, word for word.
+#[test]
+fn the_reports_that_are_shown_are_drawn_so() {
+    let registry = Registry::linked().unwrap();
+    let blocks = DIAGNOSTICS.split("```text\n").skip(1).map(|rest| rest.split("\n```").next().unwrap());
+    let mut shown = 0;
+    for block in blocks {
+        let code = block.strip_prefix("error[").unwrap().split(']').next().unwrap();
+        let page = explain::page(code).unwrap();
+        let text = page.split_once("```toml broken\n").unwrap().1.split("```").next().unwrap();
+        let (manifest, _) = parse(text).unwrap();
+        let (kind, ranks) = devices::world(&registry, &manifest, None).unwrap();
+        let judged = resolve(&manifest, &registry, ranks.unwrap(), kind).and_then(|job| verify(job.graphs));
+        let drawn = render(&judged.unwrap_err().0, "job.toml", text, Color::Never);
+        assert_eq!(drawn.trim_end(), block, "docs/diagnostics.md: {code}");
+        shown += 1;
+    }
+    assert!(shown >= 10, "{shown} reports are shown");
+}
+
+#[test]
+fn every_code_is_listed_with_its_meaning() {
+    let rows = DIAGNOSTICS
+        .split_once("## All codes")
+        .unwrap()
+        .1
+        .lines()
+        .filter(|line| ["| E", "| W"].iter().any(|start| line.starts_with(start)));
+    let listed: Vec<String> = rows.map(str::to_string).collect();
+    let wanted: Vec<String> =
+        explain::codes().iter().map(|(code, meaning)| format!("| {code} | {meaning} |")).collect();
+    assert_eq!(listed, wanted);
 }

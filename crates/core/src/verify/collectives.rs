@@ -223,7 +223,7 @@ fn side_by_side(units: &Units<'_>, calls: &Calls<'_>, at: usize, classes: &[&[u3
             Some(call) => {
                 let group = match call.place {
                     (_, 1) => String::new(),
-                    (place, count) => format!(", {} of {count} in a group", place + 1),
+                    (place, count) => format!(", {} of {count}", place + 1),
                 };
                 format!("{}: {}{group}", call.op.origin.name, call.signature.op)
             }

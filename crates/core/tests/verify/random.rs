@@ -162,7 +162,7 @@ fn parts(split: &Split) -> Vec<Vec<usize>> {
 
 /// A job in which all ranks do the events in order: valid, since each can complete before the next begins.
 pub(crate) fn valid(splits: &[Split], events: &[Event]) -> Job {
-    let comms: Vec<_> = splits.iter().map(|split| parts(split)).collect();
+    let comms: Vec<_> = splits.iter().map(parts).collect();
     let mut ranks = vec![Vec::new(); splits[0].len()];
     let mut rest = events;
     while let Some((_, others)) = rest.split_first() {

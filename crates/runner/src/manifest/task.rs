@@ -229,7 +229,7 @@ fn check_habits<'s>(reader: &mut Reader<'s>, op: &str, entry: Field<'_, 's>) {
         let label = Label::at(entry.key_span, "unknown");
         let message = format!("`{op}` has no argument `{}`", entry.key);
         reader.report(
-            Diagnostic::error(codes::UNKNOWN_KEY, message, label).with_help(format!("write `{meant}`")),
+            Diagnostic::error(codes::UNKNOWN_ARGUMENT, message, label).with_help(format!("write `{meant}`")),
         );
     }
     if entry.key == "reduce"

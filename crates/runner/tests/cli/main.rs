@@ -9,6 +9,7 @@
 //! | [`data`] | data files that are missing, wrong, or no files |
 //! | [`outputs`] | outputs: before the first step, whole or not at all, never over an input |
 //! | [`running`] | steps, feeds, watched values, the summary, the progress bar |
+//! | [`explain`] | `explain` |
 //! | [`feeding`] | feeds, epochs, slices, conversions, stops |
 //! | [`checkpoints`] | `[checkpoint]` and `run --resume` |
 //! | [`comparing`] | `compare` |
@@ -24,6 +25,7 @@
 mod checkpoints;
 mod comparing;
 mod data;
+mod explain;
 mod feeding;
 mod harness;
 #[cfg(target_os = "linux")]
