@@ -177,7 +177,7 @@ static const squall_op all_reduce = {
     .example = "manifest = 1\n"
                "[pipeline]\nname = \"ring\"\n"
                "[world]\ndevices = \"host:0..2\"\n"
-               "[buffer.x]\ndtype = \"f32\"\nshape = [4]\ninit = { fill = \"rank\" }\ndownload = \"last\"\n"
+               "[buffer.x]\ndtype = \"f32\"\nshape = [4]\ninit = { fill = \"rank\" }\nsave = \"x-{rank}.npy\"\n"
                "[[task]]\nop = \"all_reduce\"\nlibrary = \"ring\"\nargs = { buffer = \"x\", reduce = \"sum\" }\n",
     .flags = SQUALL_OP_FLAG_SINGLE_PROCESS,
     .dtypes = SQUALL_BIT(SQUALL_DTYPE_F32) | SQUALL_BIT(SQUALL_DTYPE_F64) | SQUALL_BIT(SQUALL_DTYPE_I32) |

@@ -1,4 +1,4 @@
-//! The codes of verification (`E02…`), binding (`E03…`) and running (`E04…`).
+//! The codes of verification (`E02…`, `W02…`), binding (`E03…`) and running (`E04…`).
 
 use crate::diagnostic::Code;
 
@@ -55,4 +55,5 @@ codes! {
     INTERRUPTED = "E0403": "the run was stopped from outside";
     ABORTED = "E0404": "the group was aborted before and runs nothing more";
     TRANSFER = "E0405": "a buffer could not be written or read";
+    OVERWRITTEN = "W0201": "what a buffer is given in every step is overwritten before anything reads it";
 }

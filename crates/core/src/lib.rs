@@ -80,7 +80,7 @@ pub use reduce::ReduceOp;
 pub use registry::Registry;
 pub use scalar::Scalar;
 pub use task::{Access, ArgError, Description, Matched, Meeting, Message, Share, Signature, Task};
-pub use verify::{Verified, verify, verify_partial};
+pub use verify::{Verified, doubts, verify, verify_partial};
 pub use words::count;
 pub use world::{CommId, Part, World};
 

@@ -28,7 +28,7 @@ init = { iota = true }
 [buffer.y]
 dtype = "f32"
 shape = [4]
-download = "last"
+save = "y-{rank}.npy"
 
 [[task]]
 kernel = "copy"
@@ -70,7 +70,7 @@ init = { values = [0.5, -1.5, 2.0, 300.0] }
 [buffer.y]
 dtype = "i8"
 shape = [4]
-download = "last"
+save = "y-{rank}.npy"
 
 [[task]]
 kernel = "cast"
@@ -123,7 +123,7 @@ init = { iota = true }
 dtype = "f32"
 shape = [3, 1]
 init = { fill = 0 }
-download = "last"
+save = "side-{rank}.npy"
 
 [[task]]
 kernel = "copy_2d"

@@ -43,7 +43,7 @@ init = { fill = 2 }
 [buffer.out]
 dtype = "f32"
 shape = [4]
-download = "last"
+save = "out-{rank}.npy"
 "#
             ),
             "\n[[task]]\nkernel = \"",
@@ -150,7 +150,7 @@ pub static SQRT: KernelDef = KernelDef {
 dtype = "f32"
 shape = [4]
 init = { values = [0, 1, 4, 9] }
-download = "last"
+save = "x-{rank}.npy"
 
 [[task]]
 kernel = "sqrt"
@@ -185,7 +185,7 @@ pub static SCALE: KernelDef = KernelDef {
 dtype = "f32"
 shape = [4]
 init = { iota = true }
-download = "last"
+save = "x-{rank}.npy"
 
 [[task]]
 kernel = "scale"
@@ -231,7 +231,7 @@ init = { iota = true }
 dtype = "f32"
 shape = [4]
 init = { fill = 1 }
-download = "last"
+save = "y-{rank}.npy"
 
 [[task]]
 kernel = "axpy"

@@ -22,7 +22,7 @@ pub static FILL: KernelDef = KernelDef {
 [buffer.x]
 dtype = "f32"
 shape = [4]
-download = "last"
+save = "x-{rank}.npy"
 
 [[task]]
 kernel = "fill"
@@ -58,7 +58,7 @@ pub static IOTA: KernelDef = KernelDef {
 [buffer.index]
 dtype = "i32"
 shape = [4]
-download = "last"
+save = "index-{rank}.npy"
 
 [[task]]
 kernel = "iota"

@@ -88,12 +88,12 @@ init = { values = [2, -1] }
 [buffer.loss]
 dtype = "f32"
 shape = [1]
-download = "last"
+save = "loss-{rank}.npy"
 
 [buffer.grad]
 dtype = "f32"
 shape = [2, 3]
-download = "last"
+save = "grad-{rank}.npy"
 
 [[task]]
 kernel = "softmax_cross_entropy"
@@ -195,7 +195,7 @@ init = { values = [2, 0] }
 dtype = "i32"
 shape = [1]
 init = { fill = 0 }
-download = "last"
+save = "correct-{rank}.npy"
 
 [[task]]
 kernel = "accuracy_count"

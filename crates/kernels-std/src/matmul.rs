@@ -41,7 +41,7 @@ macro_rules! product_example {
 [buffer.c]
 dtype = "f32"
 shape = [2, 4]
-download = "last"
+save = "c-{rank}.npy"
 "#
             ),
             "\n[buffer.a]\ndtype = \"f32\"\nshape = ",

@@ -29,7 +29,7 @@ pub static RELU: KernelDef = KernelDef {
 dtype = "f32"
 shape = [4]
 init = { fill = "i - 2" }
-download = "last"
+save = "x-{rank}.npy"
 
 [[task]]
 kernel = "relu"
@@ -76,7 +76,7 @@ init = { fill = "i - 2" }
 dtype = "f32"
 shape = [4]
 init = { fill = 1 }
-download = "last"
+save = "grad-{rank}.npy"
 
 [[task]]
 kernel = "relu_grad"
@@ -113,7 +113,7 @@ pub static BIAS_ROWS: KernelDef = KernelDef {
 dtype = "f32"
 shape = [3, 2]
 init = { iota = true }
-download = "last"
+save = "x-{rank}.npy"
 
 [buffer.bias]
 dtype = "f32"
@@ -160,7 +160,7 @@ pub static SGD: KernelDef = KernelDef {
 dtype = "f32"
 shape = [4]
 init = { fill = 1 }
-download = "last"
+save = "w-{rank}.npy"
 
 [buffer.grad]
 dtype = "f32"

@@ -37,7 +37,7 @@ init = { iota = true }
 [buffer.y]
 dtype = "f32"
 shape = [3, 2]
-download = "last"
+save = "y-{rank}.npy"
 
 [[task]]
 kernel = "permute"

@@ -38,7 +38,7 @@ init = { iota = true }
 [buffer.out]
 dtype = "f32"
 shape = [1]
-download = "last"
+save = "out-{rank}.npy"
 
 [[task]]
 kernel = "dot"
@@ -77,7 +77,7 @@ init = { iota = true }
 [buffer.out]
 dtype = "f32"
 shape = [1]
-download = "last"
+save = "out-{rank}.npy"
 
 [[task]]
 kernel = "sum"
@@ -149,7 +149,7 @@ init = { iota = true }
 [buffer.out]
 dtype = "f32"
 shape = [2]
-download = "last"
+save = "out-{rank}.npy"
 
 [[task]]
 kernel = "sum_rows"

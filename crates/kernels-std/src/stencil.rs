@@ -31,7 +31,7 @@ init = { iota = true }
 [buffer.v]
 dtype = "f32"
 shape = [3, 4]
-download = "last"
+save = "v-{rank}.npy"
 
 [[task]]
 kernel = "stencil5"

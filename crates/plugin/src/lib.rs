@@ -61,7 +61,7 @@
 //!     }
 //!     fn example(&self) -> &'static str {
 //!         "manifest = 1\n[pipeline]\nname = \"scaled_sum\"\n[world]\ndevices = \"host:0..2\"\n\
-//!          [buffer.x]\ndtype = \"f32\"\nshape = [4]\ninit = { fill = \"rank\" }\ndownload = \"last\"\n\
+//!          [buffer.x]\ndtype = \"f32\"\nshape = [4]\ninit = { fill = \"rank\" }\nsave = \"x-{rank}.npy\"\n\
 //!          [[task]]\nop = \"scaled_sum\"\nargs = { data = \"x\", factor = 0.5 }\n"
 //!     }
 //!     fn describe(&self, args: &Args<'_>) -> Result<Description, ArgError> {

@@ -43,7 +43,7 @@ init = { fill = "rank" }
 [buffer.back]
 dtype = "f32"
 shape = ["world", 4]
-download = "last"
+save = "back-{rank}.npy"
 [[task]]
 for = "peer in world"
 group = [

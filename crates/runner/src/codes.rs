@@ -90,6 +90,7 @@ codes! {
     REPEATED_ROWS = "W0106", "a batch is longer than the rows that it is filled with";
     UNPROVEN_SAVE = "W0107", "one rank's buffer is saved, and the other ranks' may differ";
     INEXACT_QUOTIENT = "W0108", "a quotient of integers is rounded down where a floating-point number is needed";
+    UNREAD_DOWNLOAD = "W0109", "a buffer comes back from the device, and nothing reads it";
 }
 
 #[cfg(test)]

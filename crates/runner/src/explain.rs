@@ -24,6 +24,7 @@ const PAGES: &[(&str, &str)] = pages! {
     "E0305" "E0310" "E0311" "E0312" "E0313" "E0314" "E0315" "E0316"
     "E0317" "E0318" "E0401" "E0402" "E0403" "E0404" "E0405" "W0001"
     "W0101" "W0102" "W0103" "W0104" "W0105" "W0106" "W0107" "W0108"
+    "W0109" "W0201"
 };
 
 /// The page of a code, which may be written in small letters: a heading of the code and its meaning, then text and fenced manifests.

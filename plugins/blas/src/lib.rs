@@ -75,7 +75,7 @@ init = { iota = true }
 [buffer.c]
 dtype = "f32"
 shape = [2, 4]
-download = "last"
+save = "c-{rank}.npy"
 
 [[task]]
 op = "gemm"

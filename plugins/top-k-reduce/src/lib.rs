@@ -76,13 +76,13 @@ devices = "host:0..2"
 dtype = "f32"
 shape = [8]
 init = { fill = "(i - 3) * (rank + 1)" }
-download = "last"
+save = "grad-{rank}.npy"
 
 [buffer.rest]
 dtype = "f32"
 shape = [8]
 init = { fill = 0 }
-download = "last"
+save = "rest-{rank}.npy"
 
 [[task]]
 op = "top_k_reduce"

@@ -50,7 +50,7 @@ contract!(
 dtype = "f32"
 shape = [4]
 init = { fill = "rank" }
-download = "last"
+save = "x-{rank}.npy"
 [[task]]
 op = "all_reduce"
 args = { buffer = "x", reduce = "sum" }
@@ -65,7 +65,7 @@ contract!(
 dtype = "f32"
 shape = [4]
 init = { fill = "rank" }
-download = "last"
+save = "x-{rank}.npy"
 [[task]]
 op = "broadcast"
 args = { buffer = "x", root = "world - 1" }
@@ -80,7 +80,7 @@ contract!(
 dtype = "f32"
 shape = [4]
 init = { fill = "rank" }
-download = "last"
+save = "x-{rank}.npy"
 [[task]]
 op = "reduce"
 args = { buffer = "x", reduce = "max", root = 0 }
@@ -101,7 +101,7 @@ init = { fill = "rank" }
 [buffer.all]
 dtype = "i32"
 shape = ["world", 4]
-download = "last"
+save = "all-{rank}.npy"
 [[task]]
 op = "all_gather"
 args = { send = "x", recv = "all" }
@@ -127,7 +127,7 @@ init = { fill = "rank" }
 [buffer.x]
 dtype = "f32"
 shape = [4]
-download = "last"
+save = "x-{rank}.npy"
 [[task]]
 op = "reduce_scatter"
 args = { send = "all", recv = "x", reduce = "sum" }
@@ -207,7 +207,7 @@ init = { fill = "rank" }
 [buffer.in]
 dtype = "i32"
 shape = ["world", 2]
-download = "last"
+save = "in-{rank}.npy"
 [[task]]
 op = "all_to_all"
 args = { send = "out", recv = "in" }
@@ -230,7 +230,7 @@ init = { fill = "rank" }
 dtype = "i32"
 shape = ["world", 2]
 init = { fill = -1 }
-download = "last"
+save = "all-{rank}.npy"
 [[task]]
 op = "gather"
 args = { send = "x", recv = "all", root = 0 }
@@ -256,7 +256,7 @@ init = { fill = "rank" }
 [buffer.x]
 dtype = "i32"
 shape = [2]
-download = "last"
+save = "x-{rank}.npy"
 [[task]]
 op = "scatter"
 args = { send = "all", recv = "x", root = 0 }

@@ -20,6 +20,7 @@ mod deadlock;
 mod hash;
 mod matching;
 mod order;
+mod overwritten;
 mod parts;
 mod processes;
 mod report;
@@ -153,6 +154,13 @@ pub fn verify(mut graphs: Vec<TaskGraph>) -> Result<Verified, Problems> {
         return Err(Problems(fold(problems)));
     }
     Ok(Verified::of(graphs, turns, parts))
+}
+
+/// What is doubtful in a job that nothing stands against: warnings, with what ranks share said once, by place.
+///
+/// Takes one graph for every rank of a world. For reports, after [`verify`].
+pub fn doubts(graphs: &[TaskGraph]) -> Vec<Diagnostic> {
+    fold(overwritten::check(graphs))
 }
 
 /// What stands against a job some of whose tasks were refused, whatever these would have done: a refused task counts as

@@ -88,8 +88,12 @@ impl Division<'_> {
         members.sort_by_key(|member| member.rank);
         let wholes = members.iter().filter_map(|m| Some((m.rank, count(m.share.whole?.1, "element"))));
         let parts = members.iter().map(|m| (m.rank, m.share.part.1.to_string()));
+        let left = match u128::from(holds).checked_sub(total) {
+            Some(left) => format!("{left} left over"),
+            None => format!("{} too many", total - u128::from(holds)),
+        };
         let text = format!(
-            "{}: `{whole}` has {}, but the parts in `{part}` are {}, which add up to {total}",
+            "{}: `{whole}` has {}, but the parts in `{part}` are {}, which add up to {total}: {left}",
             self.title(member),
             by_value(wholes),
             by_value(parts)

@@ -122,6 +122,6 @@ fn examples_name_what_there_is() {
         }
         let used = |buffer: &String| args.values().any(|arg| arg.as_str() == Some(buffer));
         assert!(buffers.keys().all(used), "{name}: a buffer is unused");
-        assert!(buffers.values().any(|b| b.get("download").is_some()), "{name}: nothing is downloaded");
+        assert!(buffers.values().any(|b| b.get("save").is_some()), "{name}: nothing is saved");
     }
 }

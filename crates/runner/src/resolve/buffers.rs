@@ -21,6 +21,25 @@ pub(super) struct Plan<'s, 'm> {
     depends: bool,
 }
 
+/// A warning for each buffer whose `download` nothing comes of: that is neither saved nor watched, nor judged between steps.
+pub(super) fn unread(symbols: &Symbols<'_>) -> Vec<Diagnostic> {
+    let manifest = symbols.manifest;
+    let watched = manifest.watches.iter().flat_map(|watch| super::watch::buffers(symbols, watch));
+    let judged = manifest.pipeline.stop.iter().flat_map(|stop| super::stop::buffers(symbols, stop));
+    let read: Vec<usize> = watched.chain(judged).collect();
+    let buffers = manifest.buffers.iter().enumerate();
+    let unread = buffers.filter(|(place, buffer)| {
+        buffer.download.value != model::Download::Never && buffer.save.is_none() && !read.contains(place)
+    });
+    let warning = |(_, buffer): (_, &Buffer)| {
+        let text = format!("`{}` is downloaded, and is neither saved nor watched", buffer.name.value);
+        let help =
+            "give it a `save`, or a `[[watch]]`, which download what they need; or leave `download` out";
+        Diagnostic::warning(codes::UNREAD_DOWNLOAD, text, Label::at(buffer.download.span, "")).with_help(help)
+    };
+    unread.map(warning).collect()
+}
+
 impl<'s, 'm> Plan<'s, 'm> {
     pub(super) fn new(symbols: &'s Symbols<'m>, problems: &RefCell<Vec<Diagnostic>>) -> Plan<'s, 'm> {
         let manifest = symbols.manifest;

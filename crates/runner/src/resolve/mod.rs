@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use self::ranks::{Made, Ranks};
 use squall_core::graph::Partial;
-use squall_core::{Diagnostic, Label, Problems, Registry, TaskGraph, World, verify_partial};
+use squall_core::{Diagnostic, Label, Problems, Registry, TaskGraph, World, doubts, verify_partial};
 
 use crate::codes;
 use crate::manifest::Manifest;
@@ -114,6 +114,8 @@ pub fn resolve<'m>(
     }
     let mut warnings = quotients::check(&job, registry);
     warnings.extend(replicated::check(&job));
+    warnings.extend(buffers::unread(&job.symbols));
+    warnings.extend(doubts(&job.graphs));
     warnings.sort_by_key(|warning| warning.primary.span.map(|span| span.start));
     job.warnings = warnings;
     Ok(job)
