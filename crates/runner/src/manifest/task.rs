@@ -198,11 +198,12 @@ fn grid<'s>(reader: &mut Reader<'s>, field: Field<'_, 's>, around: Around<'_>) -
 fn op<'s>(reader: &mut Reader<'s>, fields: &Fields<'_, 's>, field: Field<'_, 's>) -> Option<OpCall> {
     let op = reader.word(field)?;
     if let Some(meant) = habits::op(&op.value) {
-        reader.bad_value::<()>(
-            field,
+        let report = Diagnostic::error(
+            codes::UNKNOWN_OP,
             format!("there is no op `{}`", op.value),
-            format!("write `\"{meant}\"`"),
+            Label::at(op.span, ""),
         );
+        reader.report(report.with_help(format!("write `\"{meant}\"`")));
     }
     let library = fields.get("library").and_then(|field| reader.word(field));
     let args = args(reader, fields, Some(&op.value));
