@@ -17,6 +17,11 @@ impl Problems {
     pub fn folded(self) -> Problems {
         Problems(crate::verify::fold(self.0))
     }
+
+    /// As [`Problems::folded`], where not all ranks were looked at: reports for which `few` holds say so, and count no others.
+    pub fn folded_where(self, few: impl Fn(&Diagnostic) -> bool) -> Problems {
+        Problems(crate::verify::fold_where(self.0, few))
+    }
 }
 
 impl fmt::Display for Problems {

@@ -26,9 +26,11 @@ pub fn render(diagnostics: &[Diagnostic], file: &str, source: &str, color: Color
         Color::Never => Renderer::plain(),
     };
     let renderer = renderer.decor_style(DecorStyle::Ascii);
+    // A file's name may hold anything.
+    let file = normalize_untrusted_str(file);
     let mut drawn = String::new();
     for diagnostic in diagnostics {
-        drawn.push_str(&renderer.render(&[group(diagnostic, file, source)]));
+        drawn.push_str(&renderer.render(&[group(diagnostic, &file, source)]));
         drawn.push_str("\n\n");
     }
     drawn

@@ -143,13 +143,13 @@ fn careless(call: &OpCall<'_>, cx: &mut Prepare<'_>) -> Result<Box<dyn Work>, Op
             "broadcast",
             call.comm,
             &[("buffer", buffer(recv)), ("root", Arg::Rank(0))],
-            "does not say that it uses",
+            "does not name it in `Needs::uses`",
         ),
         (
             "all_reduce",
             elsewhere,
             &[("buffer", buffer(recv)), ("reduce", sum.clone())],
-            "does not say that it uses",
+            "does not name it in `Needs::uses`",
         ),
         ("all_gather", call.comm, &[("send", buffer(send))], "needs the argument `recv`"),
         (

@@ -70,7 +70,18 @@ type Checked = Result<Arg, Box<Diagnostic>>;
 fn absent(cx: &Context<'_>, param: &ParamDef, args: &Args<'_>) -> Checked {
     let missing = || {
         let text = format!("{} needs the argument `{}`: {}", cx.what, param.name, param.doc);
-        Err(Box::new(cx.error(codes::ARGUMENT, "", text)))
+        let given = match param.kind {
+            ParamKind::Buffer(..) => "a buffer, or a range of one".to_string(),
+            ParamKind::Scalar(_) => "a number".to_string(),
+            ParamKind::Size => "a length".to_string(),
+            ParamKind::Word(words) => format!("one of `\"{}\"`", words.join("\"`, `\"")),
+            ParamKind::Flag => "`true` or `false`".to_string(),
+            ParamKind::Rank => "a rank of the communicator, counted from 0".to_string(),
+            ParamKind::List => "a list of whole numbers".to_string(),
+            ParamKind::Matrix => "a list of lists, a row and a column for each rank".to_string(),
+        };
+        let help = format!("give `{}` among the arguments: {given}", param.name);
+        Err(Box::new(cx.error(codes::ARGUMENT, "", text).with_help(help)))
     };
     match param.presence {
         Presence::Required => missing(),
@@ -173,8 +184,12 @@ fn one(cx: &Context<'_>, param: &ParamDef, params: &[ParamDef], value: &ArgValue
                     "world" => "world".to_string(),
                     comm => format!("size({comm})"),
                 };
-                let help =
-                    format!("wrap around with `% {size}`, or leave the task out on this rank with `when`");
+                let help = match name {
+                    "root" => format!("the last rank is `{size} - 1`"),
+                    _ => {
+                        format!("wrap around with `% {size}`, or leave the task out on this rank with `when`")
+                    }
+                };
                 Err(Box::new(cx.error(codes::NO_SUCH_RANK, name, text).with_help(help)))
             }
         },

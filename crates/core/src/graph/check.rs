@@ -255,6 +255,15 @@ pub(super) fn swap(cx: &Context<'_>, pair: [BufferId; 2]) -> Option<Diagnostic> 
     Some(cx.error(codes::SWAPPED_TRANSFER, "swap", text).with_related(declared(decl)).with_help(help))
 }
 
+/// How ranges of a unit could be told apart.
+fn apart(node: &Node) -> &'static str {
+    let in_place = node.parts().all(|(_, params, ..)| params.iter().any(|param| param.name == "buffer"));
+    match node.ops() {
+        [_] if in_place => "use ranges that do not overlap, or the op in place, with `buffer` alone",
+        _ => "use ranges that do not overlap",
+    }
+}
+
 /// Two ranges of one unit that overlap, one of them written.
 pub(super) fn overlaps(cx: &Context<'_>, node: &Node, problems: &mut Vec<Diagnostic>) {
     let mut touched: Vec<_> = node
@@ -291,7 +300,7 @@ pub(super) fn overlaps(cx: &Context<'_>, node: &Node, problems: &mut Vec<Diagnos
             problems.push(
                 Diagnostic::error(codes::OVERLAP, text, place(origin, access.param, ""))
                     .with_related(place(other_origin, other.param, "the other range"))
-                    .with_help("use ranges that do not overlap, or the task's in-place form"),
+                    .with_help(apart(node)),
             );
         }
         for (slot, counts) in [(0, true), (1, access.mode.writes())] {

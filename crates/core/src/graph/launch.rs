@@ -74,7 +74,7 @@ fn coverage(
         let whole = |param: &str| {
             let range = args.buffer(param)?;
             let decl = cx.buffers.get(range.buffer.0 as usize)?;
-            (range.len() == decl.len()).then(|| format!("\"len({})\"", decl.name))
+            (range.len() == decl.len()).then(|| format!("`len({})`", decl.name))
         };
         let enough = match cover {
             Cover::Len(param) => whole(param),
@@ -82,8 +82,8 @@ fn coverage(
         };
         let enough = enough.unwrap_or_else(|| required.to_string());
         let help = match (axis, grid.threads()) {
-            (0, [_, 1, 1]) => format!("write `threads = {enough}`"),
-            _ => format!("let the entry {axis} of `threads` be {enough}"),
+            (0, [_, 1, 1]) => format!("let the grid have {enough} threads"),
+            _ => format!("let the grid have {enough} threads on axis {}", ["x", "y", "z"][axis]),
         };
         problems.push(cx.error(codes::UNCOVERED, "grid", text).with_help(help));
     }

@@ -63,7 +63,10 @@ impl Services for PlanServices<'_> {
     ) -> Result<Box<dyn Work>, OpError> {
         let failed = |what| inside(name, what);
         let Some(op) = self.used(name, comm) else {
-            let text = format!("the op does not say that it uses it on `{}`", self.world.name(comm));
+            let text = format!(
+                "the op does not name it in `Needs::uses`, or is not called on `{}`",
+                self.world.name(comm)
+            );
             return Err(failed(text).into());
         };
         let values = inner::arguments(op, self.world, (comm, self.rank), args).map_err(failed)?;

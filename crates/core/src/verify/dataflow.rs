@@ -51,8 +51,8 @@ impl Written {
 pub(super) fn check(graphs: &[TaskGraph], problems: &mut Vec<Diagnostic>) {
     let mut previous: Option<&TaskGraph> = None;
     for graph in graphs {
-        // Ranks that share all nodes and buffers share the verdict.
-        if previous.is_some_and(|other| same(graph, other)) {
+        // Ranks that share all nodes and buffers share the verdict. What stands against one is told of all.
+        if problems.is_empty() && previous.is_some_and(|other| same(graph, other)) {
             continue;
         }
         rank(graph, problems);
@@ -221,6 +221,12 @@ impl State<'_> {
         }
         if decl.upload == Upload::Every {
             return format!("`{}` is uploaded at the start of each step, and setup comes before", decl.name);
+        }
+        if !Phase::ALL.iter().any(|&phase| self.graph.tasks(phase).iter().any(|node| writes(&node))) {
+            return format!(
+                "no task writes `{0}` on rank {1}: let one do so before, or give `{0}` an init",
+                decl.name, self.graph.rank
+            );
         }
         format!("give `{}` an init, or write all that is read of it in an earlier task", decl.name)
     }

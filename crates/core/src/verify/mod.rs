@@ -26,7 +26,7 @@ mod processes;
 mod report;
 mod swaps;
 
-pub(crate) use report::{Ranks, fold};
+pub(crate) use report::{Ranks, fold, fold_where};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

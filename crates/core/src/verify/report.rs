@@ -47,6 +47,11 @@ fn count_more(number: u64, what: &str) -> String {
 /// Folds reports of one kind about one place into the first of them, with a count, and sorts by place. Ranks and the rounds of a loop
 /// have a place in common; without a place, a task.
 pub(crate) fn fold(problems: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    fold_where(problems, |_| false)
+}
+
+/// The same where not all ranks were looked at: of reports for which `few` holds, others are not counted.
+pub(crate) fn fold_where(problems: Vec<Diagnostic>, few: impl Fn(&Diagnostic) -> bool) -> Vec<Diagnostic> {
     type Key = (&'static str, Option<Span>, Option<String>, String);
     let mut places: HashMap<Key, usize> = HashMap::new();
     let mut folded: Vec<(Diagnostic, Folded)> = Vec::new();
@@ -77,7 +82,10 @@ pub(crate) fn fold(problems: Vec<Diagnostic>) -> Vec<Diagnostic> {
         others.tasks.insert(task);
     }
     let told = |(mut problem, others): (Diagnostic, Folded)| {
-        problem.message += &others.others(&problem);
+        problem.message += &match few(&problem) {
+            true => " (and on other ranks)".to_string(),
+            false => others.others(&problem),
+        };
         problem
     };
     let mut out: Vec<Diagnostic> = folded.into_iter().map(told).collect();

@@ -75,7 +75,14 @@ impl<'t, 's> Fields<'t, 's> {
         let field = self.get(key);
         if field.is_none() && !self.misspells(&[key]) {
             let message = format!("{} has no `{key}`", self.level.title);
-            reader.error(codes::MISSING_KEY, message, self.span, format!("`{key}` is missing here"));
+            let label = Label::at(self.span, format!("`{key}` is missing here"));
+            let report = Diagnostic::error(codes::MISSING_KEY, message, label);
+            reader.report(match key {
+                "grid" => report.with_help("write as many threads as there are elements, such as `grid = \"len(x)\"`; `squall list kernels` tells what each kernel's grid must cover"),
+                "dtype" => report.with_help("write the type of its elements, such as `dtype = \"f32\"`"),
+                "shape" => report.with_help("write the length of each axis, such as `shape = [\"n\", 4]`"),
+                _ => report,
+            });
         }
         field
     }

@@ -106,6 +106,12 @@ fn duplicate_key(document: &DeTable<'_>, text: &str, span: Span) -> Diagnostic {
     let key = text.get(range.clone()).unwrap_or("");
     let message = format!("`{key}` is written twice");
     let diagnostic = Diagnostic::error(codes::DUPLICATE_KEY, message, Label::at(span, "the second"));
+    let diagnostic = match key {
+        "setup" | "task" | "finish" | "watch" | "plugin" => {
+            diagnostic.with_help(format!("each is an entry of a list: write `[[{key}]]`, the first too"))
+        }
+        _ => diagnostic,
+    };
     match first_place(document, text, range.start, key) {
         Some(first) => diagnostic.with_related(Label::at(first, "the first")),
         None => diagnostic,

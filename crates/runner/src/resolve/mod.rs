@@ -23,7 +23,7 @@ mod world;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use self::ranks::{Made, Ranks};
+use self::ranks::Ranks;
 use squall_core::graph::Partial;
 use squall_core::{Diagnostic, Label, Problems, Registry, TaskGraph, World, doubts, verify_partial};
 
@@ -89,18 +89,19 @@ pub fn resolve<'m>(
             .push(report.with_help("give a buffer a `feed`, or write `steps` in place of `epochs`"));
     }
     let ranks = Ranks { symbols: &symbols, registry, world: &world, device };
-    let Made { partials, every_rank } = ranks.make(&problems);
+    let mut made = ranks.make(&problems);
+    let partials = std::mem::take(&mut made.partials);
     let mut problems = problems.into_inner();
     let graphs: Option<Vec<TaskGraph>> = if problems.is_empty() {
         partials.into_iter().map(Partial::whole).collect()
     } else {
-        if every_rank {
+        if made.every_rank {
             problems.extend(verify_partial(partials));
         }
         None
     };
     let Some(graphs) = graphs else {
-        return Err(Problems(distinct(problems)).folded());
+        return Err(Problems(distinct(problems)).folded_where(|report| made.tells_of_few(report)));
     };
     let mut job = Job { manifest, world, graphs, symbols, warnings: Vec::new() };
     let mut problems = watch::check_ranks(&job);

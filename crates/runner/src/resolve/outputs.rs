@@ -50,7 +50,8 @@ pub(super) fn check(symbols: &Symbols<'_>, problems: &RefCell<Vec<Diagnostic>>) 
         if let Some(other) = files.insert(save.value.file.for_rank(0), place) {
             let message = format!("two buffers are saved to `{}`", save.value.file.for_rank(0));
             let report = Diagnostic::error(codes::SAVE, message, Label::at(place.span(), ""));
-            problems.borrow_mut().push(report.with_related(Label::at(other.span(), "the other")));
+            let report = report.with_related(Label::at(other.span(), "the other"));
+            problems.borrow_mut().push(report.with_help("give each buffer a file of its own"));
         }
     }
 }
@@ -83,7 +84,10 @@ impl Job<'_> {
                 ),
                 SaveRanks::Each if holders.len() > 1 && !file.depends_on_rank() => problems.push(
                     error(format!("ranks {} and {} would both write `{}`", holders[0], holders[1], file.for_rank(0)))
-                        .with_help("put `{rank}` into the name, or write one rank's with `rank = 0`, or all in one file with `gather = true`"),
+                        .with_help(format!(
+                            "put `{{rank}}` into the name; or write one rank's alone, `save = {{ npy = \"{0}\", rank = 0 }}`, or all in one file, `save = {{ npy = \"{0}\", gather = true }}`",
+                            file.for_rank(0)
+                        )),
                 ),
                 SaveRanks::Each => holders.iter().for_each(|&rank| target(file.for_rank(rank), Writers::One(rank))),
                 SaveRanks::Gather => match (0..self.world.size()).find(|rank| !holders.contains(rank)) {

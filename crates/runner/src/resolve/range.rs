@@ -63,7 +63,9 @@ pub(super) fn range(
             } else {
                 format!("{asked} is outside axis {axis} of `{}`, which is {length} long", decl.name)
             };
-            problems.push(error(codes::RANGE, text).with_help(mend(start, end, length, keep)));
+            // Where the rank leads outside, the neighbour of the last is often the first.
+            let wraps = asked.contains("rank");
+            problems.push(error(codes::RANGE, text).with_help(mend(start, end, length, keep, wraps)));
             return None;
         }
         let taken = (end - start) as u64;
@@ -113,15 +115,16 @@ fn asked(text: &str, index: Option<&AxisIndex>, start: i64, end: i64) -> String 
 }
 
 /// How to stay inside an axis.
-fn mend(start: i64, end: i64, length: u64, keep: bool) -> String {
+fn mend(start: i64, end: i64, length: u64, keep: bool, wraps: bool) -> String {
+    let wrapped = if wraps { format!("; `% {length}` wraps around") } else { String::new() };
     match (keep, length) {
         (_, 0) => "the axis has no places; leave the task out with `when`".to_string(),
         (true, _) if end < start => "write the beginning before the end".to_string(),
         (true, _) => format!("take a part of 0:{length}"),
         (false, _) if start < 0 => {
             let last = length - 1;
-            format!("places count from 0, and the last is {last}; `% {length}` wraps around")
+            format!("places count from 0, and the last is {last}{wrapped}")
         }
-        (false, _) => format!("the last place is {}; `% {length}` wraps around", length - 1),
+        (false, _) => format!("the last place is {}{wrapped}", length - 1),
     }
 }

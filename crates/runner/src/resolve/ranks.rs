@@ -1,13 +1,14 @@
 //! The graphs of all ranks: one after the other, and of a large world by several threads.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use squall_core::graph::Partial;
-use squall_core::{BufferDecl, Diagnostic, Registry, TaskGraph, World};
+use squall_core::{BufferDecl, Diagnostic, Label, Registry, TaskGraph, World};
 
 use super::env::RankEnv;
 use super::names::Symbols;
@@ -27,6 +28,22 @@ pub(super) struct Made {
     pub(super) partials: Vec<Partial>,
     /// Whether all ranks were looked at, and have all their buffers.
     pub(super) every_rank: bool,
+    /// Whether some ranks were not looked at.
+    cut: bool,
+    /// The names of tasks that were left out on some ranks, since others had told what is wrong with them.
+    given_up: BTreeSet<String>,
+}
+
+impl Made {
+    /// Whether what a report says may be so on other ranks that were not looked at for it.
+    pub(super) fn tells_of_few(&self, report: &Diagnostic) -> bool {
+        let is_of = |name: &String, task: &str| {
+            task.strip_prefix(name.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['[', '.']))
+        };
+        let Label { rank: Some(_), task, .. } = &report.primary else { return false };
+        self.cut || task.as_ref().is_some_and(|task| self.given_up.iter().any(|name| is_of(name, task)))
+    }
 }
 
 /// Reports gathered before further ranks are left alone: what they share is folded, and they share nearly all.
@@ -46,7 +63,7 @@ impl Ranks<'_, '_> {
             && problems.borrow().is_empty()
             && let Some(partials) = self.by(threads)
         {
-            return Made { partials, every_rank: true };
+            return Made { partials, every_rank: true, cut: false, given_up: BTreeSet::new() };
         }
         self.one_by_one(0..self.world.size(), problems, &|| problems.borrow().len() > MAX_PROBLEMS)
     }
@@ -88,7 +105,12 @@ impl Ranks<'_, '_> {
         let Ranks { symbols, registry, world, device } = self;
         let plan = buffers::Plan::new(symbols, problems);
         let mut tasks = tasks::Tasks::read(symbols, registry, world, device, problems);
-        let mut made = Made { partials: Vec::with_capacity(ranks.len()), every_rank: true };
+        let mut made = Made {
+            partials: Vec::with_capacity(ranks.len()),
+            every_rank: true,
+            cut: false,
+            given_up: BTreeSet::new(),
+        };
         let mut declared: Option<Arc<Vec<BufferDecl>>> = None;
         let end = ranks.end;
         for rank in ranks {
@@ -108,10 +130,12 @@ impl Ranks<'_, '_> {
             problems.borrow_mut().append(&mut more);
             made.partials.push(partial);
             if enough() {
-                made.every_rank &= rank + 1 == end;
+                made.cut = rank + 1 != end;
+                made.every_rank &= !made.cut;
                 break;
             }
         }
+        made.given_up = tasks.into_given_up();
         made
     }
 }

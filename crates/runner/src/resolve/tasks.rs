@@ -2,7 +2,7 @@
 
 mod read;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -27,6 +27,8 @@ pub(super) struct Tasks<'m> {
     templates: Vec<Template<'m>>,
     /// Whether the loops of one rank came to too much, which is told once.
     too_many: bool,
+    /// The names of tasks that were left out on some ranks, since others had told what is wrong with them.
+    given_up: BTreeSet<String>,
 }
 
 impl<'m> Tasks<'m> {
@@ -38,12 +40,16 @@ impl<'m> Tasks<'m> {
         device: &str,
         problems: &Problems,
     ) -> Tasks<'m> {
-        Tasks { templates: read::templates(symbols, registry, world, device, problems), too_many: false }
+        Tasks {
+            templates: read::templates(symbols, registry, world, device, problems),
+            too_many: false,
+            given_up: BTreeSet::new(),
+        }
     }
 
     /// Adds the tasks that a rank has to its graph.
     pub(super) fn make(&mut self, rank: &RankEnv<'_>, builder: &mut GraphBuilder<'_>, problems: &Problems) {
-        let Tasks { templates, too_many } = self;
+        let Tasks { templates, too_many, given_up } = self;
         let mut unrolling = Unrolling {
             rank,
             builder,
@@ -53,15 +59,21 @@ impl<'m> Tasks<'m> {
             tasks: 0,
             entries: 0,
             too_many,
+            given_up,
         };
         templates.iter_mut().for_each(|template| template.unroll(&mut unrolling));
+    }
+
+    /// The names of tasks that were left out on some ranks, since others had told what is wrong with them.
+    pub(super) fn into_given_up(self) -> BTreeSet<String> {
+        self.given_up
     }
 }
 
 /// The most tasks that the loops of a rank's tasks may come to.
 const MAX_TASKS: u64 = 100_000;
-/// The most rounds of a loop in a group: one for every rank of the largest world.
-const MAX_ROUNDS: u64 = squall_core::world::MAX_WORLD as u64;
+/// The most rounds of a loop in a group: an exchange with every rank of a world larger than any that is.
+const MAX_ROUNDS: u64 = 1 << 17;
 /// The most rounds of all loops in a rank's groups: such an exchange both ways.
 const MAX_ENTRIES: u64 = 2 * MAX_ROUNDS;
 
@@ -136,6 +148,7 @@ struct Unrolling<'u, 'b, 'm> {
     tasks: u64,
     entries: u64,
     too_many: &'u mut bool,
+    given_up: &'u mut BTreeSet<String>,
 }
 
 impl<'m> Unrolling<'_, '_, 'm> {
@@ -178,7 +191,7 @@ impl<'m> Template<'m> {
         unrolling.path.push_str(&self.segment);
         match self.repeat {
             None => self.round(unrolling),
-            Some(_) if self.is_given_up(unrolling.rank.rank()) => self.leave_out(unrolling),
+            Some(_) if self.is_given_up(unrolling.rank.rank()) => self.give_up(unrolling),
             Some(repeat) => {
                 let width = if let Made::Do(tasks) = &self.body { tasks.len() } else { 1 };
                 match unrolling.values(repeat, width) {
@@ -209,8 +222,7 @@ impl<'m> Template<'m> {
     /// One round, or all there is of a task without a loop.
     fn round(&mut self, unrolling: &mut Unrolling<'_, '_, 'm>) {
         if self.is_given_up(unrolling.rank.rank()) {
-            self.leave_out(unrolling);
-            return;
+            return self.give_up(unrolling);
         }
         let rank = unrolling.rank;
         let env = WithIndex::new(rank, &unrolling.variables);
@@ -261,6 +273,11 @@ impl<'m> Template<'m> {
         self.failed >= TOLD
             || self.failed > 0 && !self.depends && self.failed_on != rank
             || matches!(&self.body, Made::Do(tasks) if tasks.iter().any(told))
+    }
+
+    fn give_up(&self, unrolling: &mut Unrolling<'_, '_, 'm>) {
+        unrolling.given_up.insert(unrolling.path.clone());
+        self.leave_out(unrolling);
     }
 
     fn fail(&mut self, unrolling: &mut Unrolling<'_, '_, 'm>) {

@@ -15,6 +15,14 @@ const PLUGIN: [(&str, &str); 5] = [
     ("README.md", include_str!("plugin/README.md.txt")),
 ];
 
+/// What no crate can be called: words of Rust, and crates that are always there.
+const WORDS: [&str; 43] = [
+    "abstract", "alloc", "as", "async", "await", "become", "box", "break", "const", "continue", "core",
+    "crate", "do", "dyn", "else", "enum", "extern", "fn", "for", "gen", "if", "impl", "in", "let", "loop",
+    "match", "mod", "move", "mut", "pub", "ref", "return", "self", "static", "std", "struct", "super",
+    "test", "trait", "type", "unsafe", "use", "while",
+];
+
 /// The longest name, so that file names made of it stay short.
 const LONGEST: usize = 64;
 
@@ -27,8 +35,10 @@ pub enum ScaffoldError {
         "`{0}` cannot be a plugin's name: it takes small letters, digits and `-`, begins with a letter, and has at most {LONGEST} of them"
     )]
     Name(String),
-    /// Squall has a crate, an op or a kernel of this name.
-    #[error("`{0}` is a name of squall's own: the plugin's crate and its op need one that is not taken")]
+    /// Squall or Rust has something of this name.
+    #[error(
+        "`{0}` is a name of squall's own, or of Rust's: the plugin's crate and its op need one that is not taken"
+    )]
     Taken(String),
     /// Something is there already; it stays as it is.
     #[error("`{}` is there already, and nothing is written over it", .0.display())]
@@ -62,7 +72,7 @@ pub fn plugin(
     }
     let op = name.replace('-', "_");
     let taken = registry.ops().any(|(other, _)| other.name() == op) || registry.kernel(&op).is_some();
-    if taken || name == "squall" || name.starts_with("squall-") {
+    if taken || WORDS.contains(&name) || name == "squall" || name.starts_with("squall-") {
         return Err(ScaffoldError::Taken(name.to_string()));
     }
     let folder = parent.join(name);
@@ -159,7 +169,7 @@ mod tests {
     #[test]
     fn names_of_squalls_own_are_taken() {
         let (registry, folder) = (Registry::linked().unwrap(), tempfile::tempdir().unwrap());
-        for name in ["sum-rows", "squall", "squall-plugin"] {
+        for name in ["sum-rows", "squall", "squall-plugin", "fn", "std"] {
             let refused = plugin(&registry, folder.path(), name, None);
             assert!(matches!(refused, Err(ScaffoldError::Taken(_))), "{name}: {refused:?}");
         }

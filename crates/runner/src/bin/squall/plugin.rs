@@ -39,6 +39,12 @@ pub(crate) fn plugin(registry: &Registry, args: &PluginArgs) -> u8 {
         // As it goes, since some take a while; who stopped reading is told by the status.
         let _ = writeln!(std::io::stdout(), "{line}");
     });
+    if tried == 0 {
+        return output::fail(
+            1,
+            "it brings no kernel and no op: is `register_op!` or `register_kernel!` there?",
+        );
+    }
     let status = match failed {
         0 => output::result(&format!("{} held\n", count(tried, "trial"))),
         _ => output::fail(1, &format!("{} of {} failed", failed, count(tried, "trial"))),

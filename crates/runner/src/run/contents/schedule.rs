@@ -195,7 +195,7 @@ fn warnings(fed: &[Fed<'_>], schedule: &Schedule, epochs: u64) -> Vec<Diagnostic
                 "a batch of `{}` has {} rows and rank {} only {}: rows come more than once in a batch",
                 short.name, short.batch, short.rank, short.rows
             );
-            let help = "let the batch be shorter, or fill it up with `end = \"pad\"`";
+            let help = "let the batch be shorter, or fill it up with `end = \"pad\"`, and labels with `pad = -1` besides";
             warnings
                 .push(Diagnostic::warning(codes::REPEATED_ROWS, message, short.label("")).with_help(help));
         }
