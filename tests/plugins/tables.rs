@@ -184,6 +184,14 @@ fn an_exit_is_told_and_is_no_success() {
     }
 }
 
+/// A copy between places that overlap would be undefined.
+#[test]
+fn a_copy_onto_itself_is_refused() {
+    let ended = run_with(&[("ENQUEUE", "stream->copy(stream, 4096, 4100, 8, error)")]);
+    assert_eq!(ended.status, Some(1), "{}", ended.error);
+    assert!(ended.error.contains("a copy whose two places overlap"), "{}", ended.error);
+}
+
 /// The step lasts until it is aborted, which its deadline does; the `abort` never comes back.
 #[test]
 fn an_abort_that_does_not_return_holds_up_nobody() {

@@ -394,7 +394,7 @@ struct squall_stream {
     uint64_t (*handle)(const squall_stream *s);
     /* Enqueues what squall_prepare.kernel or squall_prepare.op made. */
     int32_t (*enqueue)(const squall_stream *s, squall_inner *inner, squall_error *error);
-    /* Copies bytes in stream order, within the device's memory and its staging memory. */
+    /* Copies bytes in stream order, within the device's memory and its staging memory, between places that do not overlap. */
     int32_t (*copy)(const squall_stream *s, uint64_t dst, uint64_t src, uint64_t bytes, squall_error *error);
 };
 

@@ -664,7 +664,7 @@ pub struct Stream {
     pub handle: Option<unsafe extern "C" fn(s: *const Stream) -> u64>,
     /// Enqueues what [`Prepare::kernel`] or [`Prepare::op`] made.
     pub enqueue: Option<unsafe extern "C" fn(s: *const Stream, inner: *mut Inner, error: *mut Error) -> i32>,
-    /// Copies bytes in stream order, within the device's memory and its staging memory.
+    /// Copies bytes in stream order, within the device's memory and its staging memory, between places that do not overlap.
     pub copy: Option<
         unsafe extern "C" fn(s: *const Stream, dst: u64, src: u64, bytes: u64, error: *mut Error) -> i32,
     >,

@@ -130,6 +130,9 @@ fn given(
         Arg::Absent => return Ok(None),
         Arg::Buffer(range) => {
             let (dtype, width) = (range.dtype, range.dtype.size());
+            if range.ptr.0 == 0 && !range.is_empty() {
+                return Err("is null");
+            }
             if !range.ptr.0.is_multiple_of(width) {
                 return Err("is not aligned to its dtype");
             }
@@ -269,8 +272,11 @@ mod tests {
     }
 
     fn range(ptr: u64, dtype: DType, len: u64) -> Arg<BoundRange> {
-        Arg::Buffer(BoundRange { ptr: DevicePtr(ptr), dtype, shape: [len].into() })
+        Arg::Buffer(BoundRange { ptr: DevicePtr(MEMORY + ptr), dtype, shape: [len].into() })
     }
+
+    /// Where it begins, aligned to anything.
+    const MEMORY: u64 = 1 << 20;
 
     /// What rank 1 of two gives an op in the end.
     fn call(
@@ -308,6 +314,7 @@ mod tests {
         };
         assert!(to_all(&[1, 1, 1, 1]).is_ok());
         let own = Arg::Rank(1);
+        let null = Arg::Buffer(BoundRange { ptr: DevicePtr(0), dtype: DType::F16, shape: [4].into() });
         for (found, says) in [
             (
                 gather(range(257, DType::F16, 4), range(0, DType::F16, 8)),
@@ -323,6 +330,7 @@ mod tests {
             (gather(range(0, DType::F16, 4), range(0, DType::F16, u64::MAX)), "names f16 elements"),
             (gather(Arg::Size(u64::MAX), range(0, DType::F16, 8)), "`send` is too great a number"),
             (gather(Arg::Word(0), range(0, DType::F16, 8)), "`send` takes no word"),
+            (gather(null.clone(), range(0, DType::F16, 8)), "`send` is null"),
             (to_all(&[1, 1]), "needs a row and a column for each rank"),
             (to_all(&[1, 2, 1, 1]), "`recv` has 2 rows, but column 1"),
             (

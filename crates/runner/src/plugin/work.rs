@@ -318,6 +318,10 @@ unsafe extern "C" fn copy(
     fallible(error, || {
         // SAFETY: the ABI: the table is the one of the call.
         let cx = unsafe { behind(table) }?;
+        let apart = |a: u64, b: u64| a.checked_add(bytes).is_some_and(|end| end <= b);
+        if bytes > 0 && !apart(dst, src) && !apart(src, dst) {
+            return Err(DeviceError::Failed("a copy whose two places overlap".to_string()));
+        }
         // SAFETY: the ABI: the plugin vouches for both places, as any op does.
         unsafe { cx.stream.copy(DevicePtr(dst), DevicePtr(src), bytes) }
     })
