@@ -4,7 +4,7 @@
 //! An op is described for all ranks ([`Task::describe`], or [`Description::symmetric`](crate::Description::symmetric) where all are
 //! treated alike) and made ready on each. In [`LibraryOp::prepare`] it makes [`Work`]s, of three kinds:
 //!
-//! - **kernels**: [`Prepare::kernel`], with arguments and a grid. A [`KernelDef`](crate::KernelDef) has a form for the host
+//! - **kernels**: [`Prepare::kernel`], with arguments and a grid. A [`KernelDef`] has a form for the host
 //!   and one for CUDA, and need not be registered. Memory of its own it gets from [`Device::alloc`], and keeps in its work.
 //! - **ops that it uses**: [`Prepare::op`], for those in [`Needs::uses`]. The device's default library serves them: NCCL on GPUs, the
 //!   host's on hosts.

@@ -56,7 +56,7 @@ const MOST_NUMBERS: u64 = 1 << 27;
 /// A list's numbers, copied. `what` names them in errors, as in `the list's numbers`.
 ///
 /// # Safety
-/// As of [`slice`].
+/// As of [`slice()`].
 pub unsafe fn numbers(first: *const i64, count: u64, what: &str) -> Result<std::sync::Arc<[i64]>, Malformed> {
     if count > MOST_NUMBERS {
         return Err(Malformed::new(format!("{what} are {count}, more than {MOST_NUMBERS}")));
