@@ -45,10 +45,9 @@ dtype = "f32"
 shape = ["world", 4]
 save = "back-{rank}.npy"
 [[task]]
-for = "peer in world"
 group = [
-  { op = "send", args = { buffer = "out[peer]", peer = "peer" } },
-  { op = "recv", args = { buffer = "back[peer]", peer = "peer" } },
+  { for = "peer in world", op = "send", args = { buffer = "out[peer]", peer = "peer" } },
+  { for = "peer in world", op = "recv", args = { buffer = "back[peer]", peer = "peer" } },
 ]
 "#;
 
