@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use squall_core::{Diagnostic, World, codes};
+use squall_core::{BufferDecl, Diagnostic, Upload, World, codes};
 
 use crate::job::{f32s, group, on, only, place, recv, refused, says, send, sum, task};
 
@@ -119,4 +119,57 @@ fn a_wrong_peer_on_all_ranks_is_told_once_a_side() {
     );
     let help = "let rank 1 receive it: its `back` with `peer = 0`; or leave this send out with `when`";
     assert_eq!(unreceived.help.as_deref(), Some(help));
+}
+
+/// The two sides of one message, each on a communicator of its own.
+#[test]
+fn a_message_on_two_communicators_is_shown_whole() {
+    let mut world = World::new(2).unwrap();
+    let pair = world.split("pair", |_| (0, 0)).unwrap();
+    let problems = on(&Arc::new(world), |g, rank| {
+        let (x, y) = (g.buffer(f32s("x", 4)), g.buffer(f32s("y", 4)));
+        match rank {
+            0 => g.step(send("out", x, 1)),
+            _ => g.step(recv("back", y, 0).on(pair)),
+        };
+    });
+    let problems = problems.unwrap_err().0;
+    let [unreceived, unsent] = problems.as_slice() else { panic!("one a side: {problems:#?}") };
+    let related = |problem: &Diagnostic| (place(&problem.related[0]), problem.related[0].text.clone());
+    assert_eq!(
+        [related(unreceived), related(unsent)],
+        [
+            ("back.peer".to_string(), "receives 4 f32 on `pair`, of `y`".to_string()),
+            ("out.peer".to_string(), "sends 4 f32 on `world`, of `x`".to_string())
+        ]
+    );
+    for problem in [unreceived, unsent] {
+        assert!(problem.help.as_deref().unwrap().contains("let both name it, by `comm`"), "{problem}");
+    }
+}
+
+/// An op that sends and receives has two names for its peers, and the help uses the right one.
+#[test]
+fn the_help_names_the_arguments_that_there_are() {
+    let problems = refused(4, |g, rank| {
+        let (x, y) = (g.buffer(f32s("x", 4)), g.buffer(f32s("y", 4)));
+        let next = (rank + 1) % 4;
+        let ring = task("ring", "send_recv").arg("send", x).arg("recv", y);
+        g.step(ring.arg("to", next).arg("from", next));
+    });
+    let [unreceived, unsent] = problems.as_slice() else { panic!("one a side: {problems:#?}") };
+    let helps = [unreceived, unsent].map(|problem| problem.help.as_deref().unwrap());
+    assert!(helps[0].contains("let rank 1 receive it: its `ring` with `from = 0`"), "{helps:?}");
+    assert!(helps[1].contains("let rank 1 send it: its `ring` with `to = 0`"), "{helps:?}");
+}
+
+/// What stands against all ranks alike is counted on all of them.
+#[test]
+fn ranks_that_share_a_fault_are_counted() {
+    let problems = refused(64, |g, _| {
+        let never = g.buffer(BufferDecl { upload: Upload::Never, ..f32s("never", 4) });
+        g.step(sum("sum", never));
+    });
+    let problem = only(codes::UNWRITTEN, &problems);
+    says(problem, &["nothing wrote element 0 on rank 0", "(and likewise on 63 more ranks)"]);
 }
