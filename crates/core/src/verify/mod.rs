@@ -18,6 +18,7 @@ mod columns;
 mod dataflow;
 mod deadlock;
 mod hash;
+mod lone;
 mod matching;
 mod order;
 mod overwritten;
