@@ -61,7 +61,6 @@ impl Lone<'_, '_> {
                 size(send),
                 comm(send)
             );
-            let instead = of_receiver.get(&(send.channel, to)).map(|&at| self.recvs[at]);
             if let Some(recv) = received.get(&(from, to)).map(|&at| self.recvs[at]) {
                 let label = label(
                     units,
@@ -73,6 +72,7 @@ impl Lone<'_, '_> {
                 report(codes::UNMATCHED_SEND, text, send, TO, ONE_COMM.to_string(), Some(label));
                 continue;
             }
+            let instead = of_receiver.get(&(send.channel, to)).map(|&at| self.recvs[at]);
             let help = format!(
                 "let rank {to} receive it: {} with {}; or leave this send out with `when`",
                 instead.map_or("a `recv`".to_string(), |recv| format!("its `{}`", recv.op.origin.name)),
@@ -91,13 +91,13 @@ impl Lone<'_, '_> {
                 size(recv),
                 comm(recv)
             );
-            let instead = of_sender.get(&(recv.channel, from)).map(|&at| self.sends[at]);
             if let Some(send) = sent.get(&(from, to)).map(|&at| self.sends[at]) {
                 let label =
                     label(units, send.unit, send.op, TO, format!("sends {} on `{}`", size(send), comm(send)));
                 report(codes::UNMATCHED_RECV, text, recv, FROM, ONE_COMM.to_string(), Some(label));
                 continue;
             }
+            let instead = of_sender.get(&(recv.channel, from)).map(|&at| self.sends[at]);
             let help = format!(
                 "let rank {from} send it: {} with {}; or leave this receive out with `when`",
                 instead.map_or("a `send`".to_string(), |send| format!("its `{}`", send.op.origin.name)),

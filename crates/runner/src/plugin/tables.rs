@@ -184,11 +184,10 @@ unsafe fn read_kernel(table: *const abi::Kernel, plugin: &'static Plugin) -> Res
             unsafe { (text(table_of.summary, "its summary")?, text(table_of.example, "its example")?) };
         // SAFETY: the caller's.
         let params = unsafe { params(table_of.params, table_of.param_count) }?;
-        let is_param = |name: &str| params.iter().any(|param| param.name == name);
         let kind = |name: &str| params.iter().find(|param| param.name == name).map(|param| param.kind);
         let is_buffer = |name: &str| matches!(kind(name), Some(ParamKind::Buffer(..)));
         let is_size = |name: &str| kind(name) == Some(ParamKind::Size);
-        let refers = |name: &'static str, what: &str| match is_param(name) {
+        let refers = |name: &'static str, what: &str| match kind(name).is_some() {
             true => Ok(name),
             false => Err(malformed(format!("{what} `{name}`, which is no parameter"))),
         };
