@@ -55,5 +55,6 @@ codes! {
     INTERRUPTED = "E0403": "the run was stopped from outside";
     ABORTED = "E0404": "the group was aborted before and runs nothing more";
     TRANSFER = "E0405": "a buffer could not be written or read";
+    ELSEWHERE = "E0406": "another process of the job failed, or is gone";
     OVERWRITTEN = "W0201": "what a buffer is given in every step is overwritten before anything reads it";
 }

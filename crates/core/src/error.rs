@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::codes;
 use crate::device::DeviceError;
 use crate::diagnostic::{Code, Diagnostic};
+use crate::group::{Ending, EndingKind};
 use crate::words::count;
 
 /// All that was found wrong with a job, in one report.
@@ -121,6 +122,19 @@ pub enum GroupError {
         /// Where every rank stood.
         report: Box<Report>,
     },
+    /// The group of another process of the job ended early, and this one was released.
+    #[error("{}{}", elsewhere(ending), report.lead("; "))]
+    Elsewhere {
+        /// How that one ended.
+        ending: Ending,
+        /// When, as this process sees it.
+        during: Moment,
+        /// Where this process's ranks stood.
+        report: Box<Report>,
+    },
+    /// An op reaches its peers' memory, and its ranks are of several processes.
+    #[error("{0}")]
+    OneProcess(Problems),
     /// The group was aborted before, and runs nothing more.
     #[error("the group was aborted: {0}")]
     Aborted(String),
@@ -135,7 +149,8 @@ impl GroupError {
         match self {
             GroupError::Failed { released: report, .. }
             | GroupError::TimedOut { report, .. }
-            | GroupError::Interrupted { report, .. } => report.leak,
+            | GroupError::Interrupted { report, .. }
+            | GroupError::Elsewhere { report, .. } => report.leak,
             _ => None,
         }
     }
@@ -158,8 +173,25 @@ impl GroupError {
             GroupError::Failed { .. } => codes::FAILED,
             GroupError::TimedOut { .. } => codes::TIMED_OUT,
             GroupError::Interrupted { .. } => codes::INTERRUPTED,
+            GroupError::Elsewhere { ending, .. } => match ending.kind {
+                EndingKind::TimedOut => codes::TIMED_OUT,
+                EndingKind::Interrupted => codes::INTERRUPTED,
+                EndingKind::Failed | EndingKind::Gone | EndingKind::Released => codes::ELSEWHERE,
+            },
+            GroupError::OneProcess(_) => codes::PROCESSES,
             GroupError::Aborted(_) => codes::ABORTED,
         }
+    }
+
+    /// Whether it says no more than that somebody aborted.
+    pub(crate) fn is_release(&self) -> bool {
+        use DeviceError::Aborted;
+        matches!(
+            self,
+            GroupError::Bind { error: Aborted, .. }
+                | GroupError::Connect { error: Aborted, .. }
+                | GroupError::Transfer { error: Aborted, .. }
+        )
     }
 }
 
@@ -191,6 +223,13 @@ impl fmt::Display for Moment {
             Moment::Steps(first, last) => write!(f, "one of the steps {first} to {last}"),
             Moment::Finish => write!(f, "finish"),
         }
+    }
+}
+
+fn elsewhere(ending: &Ending) -> String {
+    match ending.kind {
+        EndingKind::Gone => ending.text.clone(),
+        _ => format!("another process ended: {}", ending.text),
     }
 }
 
@@ -241,6 +280,8 @@ pub struct Report {
     pub faults: Vec<String>,
     /// What was leaked, if a rank did not return.
     pub leak: Option<Leak>,
+    /// Of a deadline that passed in a job of several processes: what the others told of their own ranks, in their words.
+    pub elsewhere: Vec<String>,
 }
 
 /// What is left behind on purpose, since a thread that did not return may still use it.
@@ -279,6 +320,10 @@ impl fmt::Display for Report {
         for fault in &self.faults {
             separate(f)?;
             f.write_str(fault)?;
+        }
+        for told in &self.elsewhere {
+            separate(f)?;
+            write!(f, "in another process: {told}")?;
         }
         if let Some(leak) = &self.leak {
             separate(f)?;

@@ -67,7 +67,7 @@ pub use graph::{
     TaskSpec,
 };
 pub use grid::{Grid, GridError};
-pub use group::{Interrupt, Options, PlanGroup, Snapshot, Steps};
+pub use group::{Ending, EndingKind, Interrupt, Options, Peers, PlanGroup, Snapshot, Steps};
 pub use host_call::HostCall;
 pub use kernel::{Cover, CudaSource, HostKernel, HostLaunch, KernelDef};
 pub use library_op::{

@@ -99,6 +99,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crate::args::{Arg, Args, BoundRange};
@@ -352,6 +353,17 @@ pub trait Abort: Send + Sync {
     }
 }
 
+/// A flag that whoever waits polls: for what has nothing else to stop.
+impl Abort for AtomicBool {
+    fn abort(&self) {
+        self.store(true, Ordering::SeqCst);
+    }
+
+    fn is_aborted(&self) -> bool {
+        self.load(Ordering::SeqCst)
+    }
+}
+
 /// A library that needs communicators of its own. Registered with [`crate::register_library!`].
 pub trait Library: Sync {
     /// The name, as its ops give it.
@@ -385,6 +397,8 @@ pub struct Connect<'a> {
     pub local: &'a [(u32, Arc<dyn Device>)],
     /// The way to other ranks for small values.
     pub exchange: &'a dyn Exchange,
+    /// Set when the ranks are aborted, as where another process fails: what waits for other processes polls it.
+    pub aborted: &'a Arc<dyn Abort>,
     /// When to give up.
     pub deadline: Instant,
 }

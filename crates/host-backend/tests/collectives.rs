@@ -414,8 +414,8 @@ fn a_sender_that_an_abort_releases_stays_until_its_data_are_taken() {
                 while !begun.load(Ordering::SeqCst) {
                     std::thread::yield_now();
                 }
-                // Within the copy, which takes a few milliseconds, as far as the machine lets one aim.
-                std::thread::sleep(Duration::from_micros(100 * round));
+                // Within the copy, which takes a few milliseconds, as far as the machine lets one aim; a busy machine begins it late.
+                std::thread::sleep(Duration::from_micros(50 << (round / 4)));
                 abort.abort();
             });
             let outcomes = job.run(|rank| {
@@ -543,8 +543,9 @@ fn ranks_of_other_processes_are_refused() {
                 Err(DeviceError::Deadline)
             }
         }
-        let cx =
-            Connect { world: &world, comms, local: &local, exchange: &NoExchange, deadline: Instant::now() };
+        let (exchange, deadline) = (&NoExchange, Instant::now());
+        let aborted: Arc<dyn squall_core::Abort> = Arc::new(AtomicBool::new(false));
+        let cx = Connect { world: &world, comms, local: &local, exchange, aborted: &aborted, deadline };
         HostLibrary.connect(&cx).map(|sessions| sessions.len())
     };
     // A part without ranks of this process is another's business.

@@ -2,10 +2,11 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use squall_core::{CommId, Device, DeviceError, RawHandle, Session, World};
+use squall_core::{Abort, CommId, Device, DeviceError, RawHandle, Session, World};
 
 use crate::NAME;
 use crate::api::{Api, Config, IN_PROGRESS, NO_COLOR, RawId, SUCCESS};
@@ -23,7 +24,7 @@ const POLL: Duration = Duration::from_millis(1);
 ///
 /// ```no_run
 /// # use std::{error::Error, sync::Arc, time::{Duration, Instant}};
-/// # use squall_core::{CommId, Device};
+/// # use squall_core::{Abort, CommId, Device};
 /// # use squall_nccl_ops::{Communicators, RankSession, UniqueId};
 /// // In one process: `println!("{}", UniqueId::new()?)`. In every process, with that text:
 /// fn join(text: &str, rank: u32, device: Arc<dyn Device>) -> Result<(), Box<dyn Error>> {
@@ -94,7 +95,8 @@ impl Communicators {
         check_ranks(world, local)?;
         let world = World::new(world.into()).map_err(|error| NcclError::Ranks(error.to_string()))?;
         let (api, world, local) = (Api::get()?, Arc::new(world), local.to_vec());
-        Job { api, world, comms: Vec::new(), local, deadline }.join(id)
+        let aborted = Arc::new(AtomicBool::new(false));
+        Job { api, world, comms: Vec::new(), local, aborted, deadline }.join(id)
     }
 
     /// One session a local rank, in the order in which they were given. All are one connection: aborting one aborts all.
@@ -146,6 +148,8 @@ pub(crate) struct Job {
     /// Communicators wanted beside the world.
     pub(crate) comms: Vec<CommId>,
     pub(crate) local: Vec<(u32, Arc<dyn Device>)>,
+    /// Set when joining is to be given up before the deadline.
+    pub(crate) aborted: Arc<dyn Abort>,
     pub(crate) deadline: Instant,
 }
 
@@ -295,6 +299,9 @@ impl Job {
                 if state != IN_PROGRESS {
                     self.api.check(function, Some(*rank), state)?;
                     break;
+                }
+                if self.aborted.is_aborted() {
+                    return Err(NcclError::Aborted);
                 }
                 if watch.is_over() {
                     let (rank, world, waited) = (*rank, self.world.size(), watch.waited());

@@ -65,6 +65,9 @@ pub enum NcclError {
         /// The time since the function was called.
         waited: Duration,
     },
+    /// Joining was given up, since another process failed.
+    #[error("released by an abort")]
+    Aborted,
     /// A call had not come back when the deadline passed. It is left to a thread of its own, with all that it uses; should it come back,
     /// what it made is closed.
     #[error("{function}{} had not come back after {waited:.1?}, when the deadline passed", on(*rank))]
@@ -126,6 +129,7 @@ impl From<NcclError> for DeviceError {
             | NcclError::NoFunction { .. }
             | NcclError::SameDevice { .. } => DeviceError::Unsupported(error.to_string()),
             NcclError::Device(error) => error,
+            NcclError::Aborted => DeviceError::Aborted,
             NcclError::Deadline { .. } | NcclError::Stuck { .. } => DeviceError::Late(error.to_string()),
             _ => DeviceError::Failed(error.to_string()),
         }

@@ -132,7 +132,8 @@ impl Fake {
         local: Vec<(u32, Arc<dyn Device>)>,
         deadline: Instant,
     ) -> Job {
-        Job { api: self.api(), world: Arc::new(world.clone()), comms: comms.to_vec(), local, deadline }
+        let (world, comms, aborted) = (Arc::new(world.clone()), comms.to_vec(), unaborted());
+        Job { api: self.api(), world, comms, local, aborted, deadline }
     }
 
     /// Waits until this process has so many threads of that name. The system names a thread soon after it began, by 15 bytes, and
@@ -498,4 +499,9 @@ impl Stream for TestStream {
     fn capture(&mut self) -> Option<&mut dyn Capture> {
         None
     }
+}
+
+/// A handle that nobody sets.
+pub(crate) fn unaborted() -> Arc<dyn Abort> {
+    Arc::new(std::sync::atomic::AtomicBool::new(false))
 }

@@ -44,7 +44,8 @@ impl Library for NcclLibrary {
 /// [`Library::connect`] with a given NCCL.
 pub(crate) fn connect(api: &'static Api, cx: &Connect<'_>) -> Result<Communicators, DeviceError> {
     let (world, comms, local) = (cx.world.clone(), cx.comms.to_vec(), cx.local.to_vec());
-    let job = Job { api, world, comms, local, deadline: cx.deadline };
+    let aborted = cx.aborted.clone();
+    let job = Job { api, world, comms, local, aborted, deadline: cx.deadline };
     if cx.local.len() == cx.world.size() as usize {
         return Ok(job.connect()?);
     }

@@ -9,6 +9,7 @@ use crate::args::{Arg, Args, BoundRange};
 use crate::conformance::Target;
 use crate::device::{Device, DeviceError, DevicePtr, Memory, Stream, Work};
 use crate::dtype::DType;
+use crate::group::Peers;
 use crate::group::exchange::LocalExchange;
 use crate::group::handles::Handles;
 use crate::library_op::{Abort, Connect, Exchange, LibraryOp, OpCall, Prepare, Session};
@@ -108,7 +109,9 @@ impl<'a> Ranks<'a> {
         let comms: Vec<CommId> = world.comms().collect();
         let exchange = LocalExchange::new(world.clone());
         let deadline = Instant::now() + PATIENCE;
-        let cx = Connect { world: &world, comms: &comms, local: &local, exchange: &exchange, deadline };
+        let aborted: Arc<dyn Abort> = Arc::new(AtomicBool::new(false));
+        let (comms, aborted) = (&comms[..], &aborted);
+        let cx = Connect { world: &world, comms, local: &local, exchange: &exchange, aborted, deadline };
         let mut sessions: Vec<Option<Session>> = Vec::new();
         if let Some(library) = target.registry.library(target.library, target.backend.kind()) {
             let made = library.connect(&cx).map_err(|error| format!("connect: {error}"))?;

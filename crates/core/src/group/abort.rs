@@ -9,6 +9,7 @@ use crate::error::{Found, GroupError, Leak, Moment, Report, Standing};
 use crate::graph::{Body, Node, Phase, TaskGraph};
 use crate::group::PlanGroup;
 use crate::group::options::{from_now, second_period};
+use crate::group::peers::{Ending, EndingKind};
 use crate::group::shared::Command;
 use crate::plan::TaskError;
 use crate::wait::Running;
@@ -16,6 +17,9 @@ use crate::wait::Running;
 /// How long ranks have to close what they have once all of them are back. Libraries take some seconds to end a connection, and to be
 /// still in one when the process ends, or the next group is made, is worse than to wait.
 const CLOSING: Duration = Duration::from_secs(10);
+
+/// How long to wait for what the other processes tell of a deadline that passed.
+const ASKING: Duration = Duration::from_secs(1);
 
 /// Why a group is aborted.
 #[derive(Clone, Copy)]
@@ -25,6 +29,8 @@ pub(super) enum Cause {
     /// This limit passed.
     TimedOut(Duration),
     Interrupted,
+    /// Another process ended early.
+    Elsewhere,
 }
 
 impl PlanGroup {
@@ -36,7 +42,7 @@ impl PlanGroup {
         self.shared.abort();
         let limit = match cause {
             Cause::TimedOut(limit) => Some(limit),
-            Cause::Failed(_) | Cause::Interrupted => self.options.step_timeout,
+            Cause::Failed(_) | Cause::Interrupted | Cause::Elsewhere => self.options.step_timeout,
         };
         self.shared.wait_all(from_now(second_period(limit)));
         for (place, rank) in ranks.iter_mut().enumerate() {
@@ -45,7 +51,7 @@ impl PlanGroup {
             } else if let Some(failure) = self.shared.failure_at(place) {
                 if let Some(index) = failure.task {
                     // It has gone on since it was looked at.
-                    let tasks = self.verified.graphs()[place].tasks(phase);
+                    let tasks = self.graphs[place].tasks(phase);
                     let name = |node: &Arc<Node>| node.origin.name.clone();
                     rank.running = tasks.get(index).map(name);
                     rank.finished = index.checked_sub(1).and_then(|before| tasks.get(before)).map(name);
@@ -76,27 +82,38 @@ impl PlanGroup {
                 });
                 let failed = ranks.remove(place);
                 let steps_at = |runs| self.shared.ranks[place].steps_at(runs);
-                let node =
-                    failure.task.and_then(|index| self.verified.graphs()[place].tasks(phase).get(index));
+                let node = failure.task.and_then(|index| self.graphs[place].tasks(phase).get(index));
                 GroupError::Failed {
                     rank: failed.rank,
                     task: node.map(|node| node.origin.name.clone()),
                     during: during(steps_at(failure.first), steps_at(failure.last)),
                     error: failure.error,
-                    released: Box::new(Report { ranks, faults, leak }),
+                    released: Box::new(Report { ranks, faults, leak, ..Report::default() }),
                 }
             }
             Cause::TimedOut(limit) => GroupError::TimedOut {
                 during: during(slowest, slowest),
                 limit,
-                report: Box::new(Report { ranks, faults, leak }),
+                report: Box::new(Report { ranks, faults, leak, ..Report::default() }),
             },
             Cause::Interrupted => {
-                let report = Box::new(Report { ranks, faults, leak });
+                let report = Box::new(Report { ranks, faults, leak, ..Report::default() });
                 GroupError::Interrupted { during: during(slowest, slowest), report }
             }
+            Cause::Elsewhere => {
+                let gone = || Ending { kind: EndingKind::Gone, text: String::new() };
+                let ending = self.shared.elsewhere().cloned().unwrap_or_else(gone);
+                let report = Box::new(Report { ranks, faults, leak, ..Report::default() });
+                GroupError::Elsewhere { ending, during: during(slowest, slowest), report }
+            }
         };
-        self.break_with(error)
+        let mut error = self.break_with(error);
+        if let GroupError::TimedOut { report, .. } = &mut error {
+            // Whose fault it is may show only elsewhere.
+            let told = self.shared.peers.endings(from_now(ASKING)).into_iter();
+            report.elsewhere = told.map(|ending| ending.text).filter(|text| !text.is_empty()).collect();
+        }
+        error
     }
 
     /// Where every rank stands now, which it keeps.
@@ -123,7 +140,7 @@ impl PlanGroup {
                 found,
             }
         };
-        self.verified.graphs().iter().enumerate().map(standing).collect()
+        self.graphs.iter().enumerate().map(standing).collect()
     }
 
     /// Gives up what threads that did not return may still use.

@@ -23,14 +23,6 @@ pub(super) fn check_devices(
     graphs: &[TaskGraph],
     devices: &[Arc<dyn Device>],
 ) -> Result<(), GroupError> {
-    if devices.len() != graphs.len() {
-        let text = format!(
-            "the world has {}, and is given {}",
-            count(graphs.len() as u64, "rank"),
-            count(devices.len() as u64, "device")
-        );
-        return Err(GroupError::Devices(text));
-    }
     let mut owners: BTreeMap<&str, u32> = BTreeMap::new();
     for (graph, device) in graphs.iter().zip(devices) {
         let rank = graph.rank();
@@ -51,7 +43,7 @@ pub(super) fn check_devices(
     Ok(())
 }
 
-/// The libraries that need communicators, each with those that its ops use anywhere in the job.
+/// The libraries that need communicators, each with those that its ops use anywhere in the job: on all processes the same.
 fn used_libraries(graphs: &[TaskGraph]) -> BTreeMap<&'static str, Vec<CommId>> {
     let mut used: BTreeMap<&'static str, Vec<CommId>> = BTreeMap::new();
     let mut last: [Option<*const Node>; 3] = [None; 3];
@@ -87,7 +79,7 @@ pub(super) fn bind(
 ) -> Result<(), GroupError> {
     let (capture, turns) = (group.options.capture, group.verified.turns());
     let shared = group.shared.clone();
-    let graphs = group.verified.graphs().to_vec();
+    let graphs = group.graphs.clone();
     let allocated = group.call_all(Moment::Binding, |place| {
         let (graph, device, shared) = (graphs[place].clone(), devices[place].clone(), shared.clone());
         Box::new(move |plan: &mut Option<ExecutionPlan>| -> Result<(), DeviceError> {
@@ -101,7 +93,8 @@ pub(super) fn bind(
         result.map_err(|error| on_rank(&graphs[place], &*devices[place], None, error))?;
     }
 
-    let mut sessions = connect(&graphs, registry, devices, &shared, deadline)?;
+    let used = used_libraries(group.verified.graphs());
+    let mut sessions = connect(&graphs, used, registry, devices, &shared, deadline)?;
 
     let mut parts: Vec<_> = graphs.iter().map(|graph| group.verified.parts_of(graph.rank())).collect();
     let failures: Arc<Mutex<Vec<(usize, BindError)>>> = Arc::default();
@@ -111,7 +104,7 @@ pub(super) fn bind(
         Box::new(move |plan: &mut Option<ExecutionPlan>| {
             let rank = &shared.ranks[place];
             let mut cx = PrepareOn {
-                exchange: &shared.exchange,
+                exchange: &*shared.peers,
                 aborted: &shared.aborted,
                 handles: &rank.handles,
                 preparing: &rank.preparing,
@@ -137,7 +130,7 @@ pub(super) fn bind(
         }
         (OpError::Device(error), Err(GroupError::TimedOut { during, report, .. })) => {
             let released = report;
-            Err(group.break_with(GroupError::Failed { rank: graph.rank(), task, during, error, released }))
+            Err(GroupError::Failed { rank: graph.rank(), task, during, error, released })
         }
         (OpError::Device(error), _) => Err(on_rank(graph, device, task, error)),
         (OpError::Arg { member, error }, _) => Err(refused(graph, node, member, error)),
@@ -146,6 +139,7 @@ pub(super) fn bind(
 
 fn connect(
     graphs: &[TaskGraph],
+    used: BTreeMap<&'static str, Vec<CommId>>,
     registry: &Registry,
     devices: &[Arc<dyn Device>],
     shared: &Arc<Shared>,
@@ -155,13 +149,14 @@ fn connect(
         graphs.iter().map(TaskGraph::rank).zip(devices.iter().cloned()).collect();
     let mut sessions: Vec<Vec<SessionState>> = graphs.iter().map(|_| Vec::new()).collect();
     let mut aborts = Vec::new();
-    for (name, comms) in used_libraries(graphs) {
+    for (name, comms) in used {
         let Some(library) = registry.library(name, graphs[0].device()) else { continue };
         let cx = Connect {
             world: graphs[0].world(),
             comms: &comms,
             local: &local,
-            exchange: &shared.exchange,
+            exchange: &*shared.peers,
+            aborted: &shared.aborted,
             deadline,
         };
         let made = library.connect(&cx).map_err(|error| GroupError::Connect { library: name, error })?;

@@ -15,6 +15,7 @@ mod bind;
 pub(crate) mod exchange;
 pub(crate) mod handles;
 mod options;
+mod peers;
 mod rank;
 mod run;
 mod shared;
@@ -28,7 +29,7 @@ use std::thread::JoinHandle;
 use crate::buffer::Upload;
 use crate::device::Device;
 use crate::error::{GroupError, Moment};
-use crate::graph::Phase;
+use crate::graph::{Phase, TaskGraph};
 use crate::group::exchange::LocalExchange;
 use crate::group::options::from_now;
 use crate::group::rank::{RankState, Seen};
@@ -36,8 +37,10 @@ use crate::group::shared::Shared;
 use crate::plan::ExecutionPlan;
 use crate::registry::Registry;
 use crate::verify::Verified;
+use crate::words::count;
 
 pub use options::Options;
+pub use peers::{Ending, EndingKind, Peers};
 pub use run::Steps;
 pub use snapshot::Snapshot;
 
@@ -48,6 +51,8 @@ pub use snapshot::Snapshot;
 /// same GPUs must not run at once: see [`crate::group`].
 pub struct PlanGroup {
     verified: Verified,
+    /// Those of this process's ranks, ascending.
+    graphs: Vec<TaskGraph>,
     options: Options,
     shared: Arc<Shared>,
     threads: Vec<Option<JoinHandle<()>>>,
@@ -95,7 +100,58 @@ impl PlanGroup {
         devices: &[Arc<dyn Device>],
         options: Options,
     ) -> Result<PlanGroup, GroupError> {
-        bind::check_devices(registry, verified.graphs(), devices)?;
+        let graphs = verified.graphs().to_vec();
+        if devices.len() != graphs.len() {
+            let (ranks, devices) =
+                (count(graphs.len() as u64, "rank"), count(devices.len() as u64, "device"));
+            return Err(GroupError::Devices(format!("the world has {ranks}, and is given {devices}")));
+        }
+        let peers = Arc::new(LocalExchange::new(graphs[0].world().clone()));
+        PlanGroup::make(registry, verified, graphs, devices, peers, options)
+    }
+
+    /// As [`PlanGroup::new`], for the ranks that this process has of a job of several: `local` are its ranks, each with its device, and
+    /// `peers` the way to the other processes, which all bind the same job. Early ends are told both ways: where another process
+    /// fails, or is gone, this group's ranks are aborted, and the error is [`GroupError::Elsewhere`].
+    ///
+    /// Only what is of its own ranks can be written and read.
+    pub fn join(
+        registry: &Registry,
+        verified: Verified,
+        local: &[(u32, Arc<dyn Device>)],
+        peers: Arc<dyn Peers>,
+        options: Options,
+    ) -> Result<PlanGroup, GroupError> {
+        let mut local: Vec<&(u32, Arc<dyn Device>)> = local.iter().collect();
+        local.sort_by_key(|(rank, _)| *rank);
+        let graph = |rank: u32| verified.graphs().get(rank as usize).cloned();
+        let graphs: Option<Vec<TaskGraph>> = local.iter().map(|(rank, _)| graph(*rank)).collect();
+        let twice = local.windows(2).any(|pair| pair[0].0 == pair[1].0);
+        let Some(graphs) = graphs.filter(|graphs| !graphs.is_empty() && !twice) else {
+            let (ranks, world) = (local.iter().map(|(rank, _)| *rank), verified.graphs().len());
+            let text = format!(
+                "a process has ranks of its own, each once, of a world of {world}, and was given {:?}",
+                ranks.collect::<Vec<_>>()
+            );
+            return Err(GroupError::Devices(text));
+        };
+        if graphs.len() < verified.graphs().len() {
+            verified.check_processes(2).map_err(GroupError::OneProcess)?;
+        }
+        let devices: Vec<Arc<dyn Device>> = local.iter().map(|(_, device)| device.clone()).collect();
+        let made = PlanGroup::make(registry, verified, graphs, &devices, peers.clone(), options);
+        made.inspect_err(|error| peers.tell(Ending::of(error)))
+    }
+
+    fn make(
+        registry: &Registry,
+        verified: Verified,
+        graphs: Vec<TaskGraph>,
+        devices: &[Arc<dyn Device>],
+        peers: Arc<dyn Peers>,
+        options: Options,
+    ) -> Result<PlanGroup, GroupError> {
+        bind::check_devices(registry, &graphs, devices)?;
         if let Some(device) = devices.iter().find(|d| options.capture && !d.captures()) {
             let text = format!("{} devices cannot capture a step; leave capture off", device.kind());
             return Err(GroupError::Devices(text));
@@ -103,9 +159,8 @@ impl PlanGroup {
         if options.capture {
             verified.check_capture().map_err(GroupError::Uncaptured)?;
         }
-        let exchange = LocalExchange::new(verified.graphs()[0].world().clone());
-        let shared = Arc::new(Shared::new(devices.len(), exchange));
-        let awaited = verified.graphs().iter().map(|graph| {
+        let shared = Arc::new(Shared::new(devices.len(), peers));
+        let awaited = graphs.iter().map(|graph| {
             let first = graph.buffers().iter().zip(graph.uses());
             first.map(|(decl, used)| used && decl.upload != Upload::Never).collect()
         });
@@ -125,8 +180,9 @@ impl PlanGroup {
             set_up: false,
             broken: None,
             verified,
+            graphs,
         };
-        for (place, graph) in group.verified.graphs().iter().enumerate() {
+        for (place, graph) in group.graphs.iter().enumerate() {
             let shared = group.shared.clone();
             let name = format!("squall-rank-{}", graph.rank());
             let thread = std::thread::Builder::new().name(name).spawn(move || worker::run(&shared, place));
@@ -140,7 +196,9 @@ impl PlanGroup {
                 }
             }
         }
-        bind::bind(&mut group, registry, devices, from_now(options.init_timeout))?;
+        group.listen();
+        let bound = bind::bind(&mut group, registry, devices, from_now(options.init_timeout));
+        bound.map_err(|error| group.break_with(error))?;
         let holds = |plan: &mut Option<ExecutionPlan>| plan.as_ref().map_or((0, 0), ExecutionPlan::holds);
         group.holdings = group.call_all(Moment::Binding, |_| Box::new(holds))?;
         Ok(group)
@@ -149,6 +207,11 @@ impl PlanGroup {
     /// The job.
     pub fn verified(&self) -> &Verified {
         &self.verified
+    }
+
+    /// The graphs of this process's ranks, ascending.
+    pub fn graphs(&self) -> &[TaskGraph] {
+        &self.graphs
     }
 
     /// A handle that stops the group from another thread.

@@ -1,6 +1,7 @@
 //! Running phases: hand the ranks a command, and watch them carry it out.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use crate::error::{GroupError, Moment};
 use crate::graph::Phase;
 use crate::group::abort::Cause;
 use crate::group::options::look_period;
+use crate::group::peers::Ending;
 use crate::group::rank::{RankState, Seen};
 use crate::group::shared::Command;
 use crate::group::{Options, PlanGroup};
@@ -54,7 +56,7 @@ impl PlanGroup {
     /// Starts so many steps and returns; the setup tasks, if they have not run, are waited for.
     pub fn start(&mut self, steps: u64) -> Result<Steps<'_>, GroupError> {
         self.usable()?;
-        for (graph, awaited) in self.verified.graphs().iter().zip(&self.awaited) {
+        for (graph, awaited) in self.graphs.iter().zip(&self.awaited) {
             if let Some(index) = awaited.iter().position(|&awaited| awaited) {
                 let buffer = graph.buffers()[index].name.to_string();
                 return Err(GroupError::NoContents { rank: graph.rank(), buffer });
@@ -66,7 +68,7 @@ impl PlanGroup {
         }
         self.in_flight = Some(Phase::Step);
         self.shared.command(Command::Run(Phase::Step), steps);
-        if self.shared.interrupted() {
+        if self.shared.interrupted() || self.shared.elsewhere().is_some() {
             // It may have come since the look above, and taken this caller for one that still waits.
             self.shared.abort();
         }
@@ -80,7 +82,7 @@ impl PlanGroup {
     }
 
     fn run(&mut self, phase: Phase, count: u64) -> Result<(), GroupError> {
-        if self.verified.graphs().iter().all(|graph| graph.tasks(phase).is_empty()) {
+        if self.graphs.iter().all(|graph| graph.tasks(phase).is_empty()) {
             return Ok(());
         }
         self.in_flight = Some(phase);
@@ -98,11 +100,37 @@ impl PlanGroup {
             let during = Moment::Step(self.interrupt_handle().steps_done());
             return Err(self.break_with(GroupError::Interrupted { during, report: Box::default() }));
         }
+        if let Some(ending) = self.shared.elsewhere() {
+            let (ending, during) = (ending.clone(), Moment::Step(self.interrupt_handle().steps_done()));
+            return Err(self.break_with(GroupError::Elsewhere { ending, during, report: Box::default() }));
+        }
         Ok(())
     }
 
-    /// Keeps why nothing runs any more.
+    /// Has the group's ranks aborted where another process ends early.
+    pub(super) fn listen(&self) {
+        let shared = Arc::downgrade(&self.shared);
+        let heard = move |ending| {
+            if let Some(shared) = shared.upgrade() {
+                shared.hear(ending);
+            }
+        };
+        self.shared.peers.listen(Box::new(heard));
+    }
+
+    /// Keeps why nothing runs any more, and tells the other processes. What was only released because another process ended early
+    /// becomes that.
     pub(super) fn break_with(&mut self, error: GroupError) -> GroupError {
+        let error = match self.shared.elsewhere() {
+            Some(ending) if error.is_release() => {
+                let (ending, during) = (ending.clone(), Moment::Binding);
+                GroupError::Elsewhere { ending, during, report: Box::default() }
+            }
+            _ => error,
+        };
+        if self.broken.is_none() {
+            self.shared.peers.tell(Ending::of(&error));
+        }
         self.broken = Some(error.to_string());
         error
     }
@@ -124,6 +152,9 @@ impl PlanGroup {
             }
             if let Some(place) = self.shared.first_failure() {
                 break Cause::Failed(place);
+            }
+            if self.shared.elsewhere().is_some() {
+                break Cause::Elsewhere;
             }
             if arrived {
                 self.shared.watched.store(false, Ordering::Release);

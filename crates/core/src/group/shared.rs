@@ -1,11 +1,11 @@
 //! What the caller and the ranks' threads share: the hand-off of commands, failures, and aborting.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::graph::Phase;
-use crate::group::exchange::LocalExchange;
+use crate::group::peers::{Ending, Peers};
 use crate::group::rank::RankState;
 use crate::library_op::Abort;
 use crate::plan::{ExecutionPlan, TaskError};
@@ -42,10 +42,13 @@ pub(super) struct Shared {
     pub(super) watched: AtomicBool,
     /// Whether threads must leave their memory behind.
     pub(super) leak: AtomicBool,
+    /// The group's own abort handle, for work that has no library's.
     pub(super) aborted: Arc<dyn Abort>,
     /// What stops the ranks' work in flight.
     pub(super) aborts: OnceLock<Vec<Arc<dyn Abort>>>,
-    pub(super) exchange: LocalExchange,
+    pub(super) peers: Arc<dyn Peers>,
+    /// How another process ended early, where one did.
+    elsewhere: OnceLock<Ending>,
     /// The place of the first rank to fail, or [`NOBODY`].
     first_failure: AtomicU32,
     made: Instant,
@@ -54,7 +57,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(ranks: usize, exchange: LocalExchange) -> Shared {
+    pub(super) fn new(ranks: usize, peers: Arc<dyn Peers>) -> Shared {
         Shared {
             tickets: AtomicU64::new(0),
             command: AtomicU32::new(0),
@@ -64,9 +67,10 @@ impl Shared {
             interrupted: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             leak: AtomicBool::new(false),
-            aborted: Arc::new(AbortFlag::default()),
+            aborted: Arc::new(AtomicBool::new(false)),
             aborts: OnceLock::new(),
-            exchange,
+            peers,
+            elsewhere: OnceLock::new(),
             first_failure: AtomicU32::new(NOBODY),
             made: Instant::now(),
             ranks: (0..ranks).map(|_| RankState::default()).collect(),
@@ -146,7 +150,12 @@ impl Shared {
 
     /// Waits until all ranks have carried out their command, one failed, someone interrupts, or the deadline passes.
     pub(super) fn wait(&self, until: Option<Instant>) {
-        self.done.wait(until, || self.all_arrived() || self.first_failure().is_some() || self.interrupted());
+        self.done.wait(until, || {
+            self.all_arrived()
+                || self.first_failure().is_some()
+                || self.interrupted()
+                || self.elsewhere().is_some()
+        });
     }
 
     /// Waits until all ranks have carried out their command, or the deadline passes.
@@ -184,7 +193,7 @@ impl Shared {
     pub(super) fn abort(&self) {
         self.ranks.iter().for_each(RankState::stop_unasked);
         self.aborted.abort();
-        self.exchange.abort();
+        self.peers.abort();
         for abort in self.aborts.get().into_iter().flatten() {
             abort.abort();
         }
@@ -209,6 +218,22 @@ impl Shared {
     pub(super) fn interrupt(&self) {
         // In one order with `watched` and the fence of `command`: either the caller sees this, or it is seen not to watch.
         self.interrupted.store(true, Ordering::SeqCst);
+        self.abort_unless_watched();
+    }
+
+    /// As [`Shared::interrupt`], since another process ended early.
+    pub(super) fn hear(&self, ending: Ending) {
+        let _ = self.elsewhere.set(ending);
+        fence(Ordering::SeqCst); // as above
+        self.abort_unless_watched();
+    }
+
+    /// How another process ended early, where one did.
+    pub(super) fn elsewhere(&self) -> Option<&Ending> {
+        self.elsewhere.get()
+    }
+
+    fn abort_unless_watched(&self) {
         if !self.watched.load(Ordering::SeqCst) {
             self.abort();
         }
@@ -220,20 +245,6 @@ impl Shared {
 pub(super) struct FailedAt {
     pub(super) task: Option<usize>,
     pub(super) run: u32,
-}
-
-/// The group's own abort handle, for work that has no library's.
-#[derive(Default)]
-struct AbortFlag(AtomicBool);
-
-impl Abort for AbortFlag {
-    fn abort(&self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-
-    fn is_aborted(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
-    }
 }
 
 /// How long the last steps took: written by one rank's thread, read by the caller.

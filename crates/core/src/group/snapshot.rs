@@ -58,7 +58,7 @@ impl PlanGroup {
     /// No memory; [`GroupError::Buffer`] where the lists are not those of this group's ranks and buffers.
     pub fn snapshot(&mut self, buffers: &[impl AsRef<[bool]>]) -> Result<Snapshot, GroupError> {
         self.usable()?;
-        let graphs = self.verified.graphs();
+        let graphs = &self.graphs;
         let fit = |(list, graph): (&[bool], &crate::TaskGraph)| list.len() == graph.buffers().len();
         if buffers.len() != graphs.len() || !buffers.iter().map(AsRef::as_ref).zip(graphs).all(fit) {
             return Err(GroupError::Buffer(
@@ -130,7 +130,7 @@ impl PlanGroup {
 
     /// What all ranks gave, or the first one's error, with its buffer.
     fn sound<R>(&self, results: Vec<Result<R, (usize, DeviceError)>>) -> Result<Vec<R>, GroupError> {
-        let each = self.verified.graphs().iter().zip(results);
+        let each = self.graphs.iter().zip(results);
         each.map(|(graph, result)| {
             result.map_err(|(buffer, error)| {
                 let name = graph.buffers().get(buffer).map_or_else(String::new, |decl| decl.name.to_string());

@@ -28,7 +28,7 @@ type Answer<R> = mpsc::Receiver<Result<R, String>>;
 impl PlanGroup {
     /// The buffer of that name, the same on every rank.
     pub fn buffer(&self, name: &str) -> Option<BufferId> {
-        let buffers = self.verified.graphs().first()?.buffers();
+        let buffers = self.graphs.first()?.buffers();
         buffers.iter().position(|decl| &*decl.name == name).map(|place| BufferId(place as u32))
     }
 
@@ -99,14 +99,14 @@ impl PlanGroup {
         })?;
         let failed = |(place, result): (usize, Result<(), (String, DeviceError)>)| {
             let (device, error) = result.err()?;
-            Some(GroupError::Bind { rank: self.verified.graphs()[place].rank(), device, task: None, error })
+            Some(GroupError::Bind { rank: self.graphs[place].rank(), device, task: None, error })
         };
         results.into_iter().enumerate().find_map(failed).map_or(Ok(()), Err)
     }
 
     pub(super) fn locate(&self, rank: u32, buffer: BufferId) -> Result<(usize, &BufferDecl), GroupError> {
         let no_rank = || GroupError::Buffer(format!("there is no rank {rank} in this group"));
-        let graphs = self.verified.graphs();
+        let graphs = &self.graphs;
         let place = graphs.binary_search_by_key(&rank, |graph| graph.rank()).map_err(|_| no_rank())?;
         let graph = &graphs[place];
         let no_buffer = || GroupError::Buffer(format!("rank {rank} has no buffer with the id {}", buffer.0));
@@ -134,7 +134,7 @@ impl PlanGroup {
         let receiver = self.leave_call(place, call);
         let result =
             self.gather(Moment::Transfer, vec![(place, receiver)], |shared| shared.call_one(place))?.pop();
-        let graph = &self.verified.graphs()[place];
+        let graph = &self.graphs[place];
         let absent = || DeviceError::Failed("the rank has no plan".to_string());
         result.flatten().ok_or_else(absent).flatten().map_err(|error| GroupError::Transfer {
             rank: graph.rank(),
@@ -188,7 +188,7 @@ impl PlanGroup {
             self.shared.abort();
             self.shared.wait_all(from_now(second_period(Some(limit))));
             let ranks = late.into_iter().map(|(place, running)| Standing {
-                rank: self.verified.graphs()[place].rank(),
+                rank: self.graphs[place].rank(),
                 steps: 0,
                 finished: None,
                 running,
@@ -196,7 +196,7 @@ impl PlanGroup {
                 found: if self.shared.arrived(place) { Found::Late } else { Found::Stuck },
             });
             let ranks = ranks.collect();
-            let report = Box::new(Report { ranks, faults, leak: self.leak() });
+            let report = Box::new(Report { ranks, faults, leak: self.leak(), ..Report::default() });
             return Err(self.break_with(GroupError::TimedOut { during, limit, report }));
         }
         let mut results = Vec::with_capacity(answers.len());
@@ -210,7 +210,7 @@ impl PlanGroup {
                 Err(_) => "its thread gave no answer".to_string(),
             };
             return Err(self.break_with(GroupError::Failed {
-                rank: self.verified.graphs()[place].rank(),
+                rank: self.graphs[place].rank(),
                 task: None,
                 during,
                 error: DeviceError::Failed(text),

@@ -8,7 +8,7 @@ use squall_core::ops::CONTRACTS;
 use squall_core::{DType, Device, Exchange, ReduceOp, Registry, World};
 
 use super::*;
-use crate::fake::{Fake, TestDevice, device, devices};
+use crate::fake::{Fake, TestDevice, device, devices, unaborted};
 
 #[test]
 fn all_ops_are_served_on_cuda_by_nccl() {
@@ -65,7 +65,8 @@ fn connected(
 ) -> Result<Communicators, DeviceError> {
     let world = Arc::new(World::new(4).unwrap());
     let deadline = Instant::now() + Duration::from_secs(20);
-    connect(fake.api(), &Connect { world: &world, comms: &[CommId::WORLD], local, exchange, deadline })
+    let (comms, aborted) = (&[CommId::WORLD][..], &unaborted());
+    connect(fake.api(), &Connect { world: &world, comms, local, exchange, aborted, deadline })
 }
 
 #[test]
@@ -99,7 +100,14 @@ fn the_same_gpu_twice_is_refused_by_name() {
     let twice = [device(0), (1, Arc::new(TestDevice("cuda:0".to_string())) as Arc<dyn Device>)];
     let world = Arc::new(World::new(2).unwrap());
     let (exchange, deadline) = (TestExchange::new(&[]), Instant::now());
-    let cx = Connect { world: &world, comms: &[], local: &twice, exchange: &exchange, deadline };
+    let cx = Connect {
+        world: &world,
+        comms: &[],
+        local: &twice,
+        exchange: &exchange,
+        aborted: &unaborted(),
+        deadline,
+    };
     let error = NcclLibrary.connect(&cx).err().unwrap();
     let text = "ranks 0 and 1 are both on cuda:0, but NCCL takes one rank a GPU";
     assert_eq!(error, DeviceError::Unsupported(text.to_string()));

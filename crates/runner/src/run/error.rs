@@ -1,6 +1,6 @@
 //! Why a run ended early, and the exit status that says so.
 
-use squall_core::{Code, DeviceError, Diagnostic, GroupError, Problems};
+use squall_core::{Code, DeviceError, Diagnostic, EndingKind, GroupError, Problems};
 
 use crate::codes;
 use crate::compare::Comparison;
@@ -91,7 +91,9 @@ impl RunError {
     pub fn diagnostics(&self) -> Option<Vec<Diagnostic>> {
         match self {
             RunError::Refused(problems) => Some(problems.0.clone()),
-            RunError::Group(GroupError::Uncaptured(problems)) => Some(problems.0.clone()),
+            RunError::Group(GroupError::Uncaptured(problems) | GroupError::OneProcess(problems)) => {
+                Some(problems.0.clone())
+            }
             RunError::Group(GroupError::Refused(problem)) => Some(vec![(**problem).clone()]),
             RunError::Side { error, .. } => error.diagnostics(),
             _ => None,
@@ -101,7 +103,7 @@ impl RunError {
 
 fn of_group(error: &GroupError) -> u8 {
     match error {
-        GroupError::Refused(_) | GroupError::Uncaptured(_) => 2,
+        GroupError::Refused(_) | GroupError::Uncaptured(_) | GroupError::OneProcess(_) => 2,
         GroupError::TimedOut { .. } => 3,
         GroupError::Bind { error: DeviceError::Deadline | DeviceError::Late(_), .. } => 3,
         GroupError::Connect { error: DeviceError::Deadline | DeviceError::Late(_), .. } => 3,
@@ -110,6 +112,11 @@ fn of_group(error: &GroupError) -> u8 {
         GroupError::Bind { error: DeviceError::OutOfMemory { .. } | DeviceError::Unsupported(_), .. } => 4,
         GroupError::Transfer { error: DeviceError::OutOfMemory { .. }, .. } => 4,
         GroupError::Interrupted { .. } => 130,
+        GroupError::Elsewhere { ending, .. } => match ending.kind {
+            EndingKind::TimedOut => 3,
+            EndingKind::Interrupted => 130,
+            _ => 1,
+        },
         _ => 1,
     }
 }
