@@ -86,7 +86,10 @@ pub enum MeetError {
         address: String,
     },
     /// The other side speaks another version of the protocol.
-    #[error("{address} speaks version {theirs} of the meeting's protocol, and this squall version {}: run the same squall everywhere", crate::wire::PROTOCOL)]
+    #[error(
+        "{address} speaks version {theirs} of the meeting's protocol, and this squall version {}: run the same squall everywhere",
+        crate::wire::PROTOCOL
+    )]
     Protocol {
         /// Who.
         address: String,
@@ -130,7 +133,10 @@ impl MeetError {
     pub fn is_environment(&self) -> bool {
         matches!(
             self,
-            MeetError::Listen { .. } | MeetError::Unknown { .. } | MeetError::File { .. } | MeetError::System(_)
+            MeetError::Listen { .. }
+                | MeetError::Unknown { .. }
+                | MeetError::File { .. }
+                | MeetError::System(_)
         )
     }
 }

@@ -72,6 +72,8 @@ struct State {
     members: Vec<Member>,
     /// Where members are still to come; closed before any is told how it ended, so that the place is free by then.
     listener: Option<TcpListener>,
+    /// Whether all have come, and agree.
+    met: bool,
     /// Why they will not meet, and until when that is told to who comes.
     refused: Option<(MeetError, Instant)>,
     /// Connections that are not members.
@@ -166,7 +168,8 @@ impl Hub {
             state.refuse(&error);
             return;
         }
-        let here: BTreeSet<u32> = state.members.iter().flat_map(|member| member.about.ranks.clone()).collect();
+        let here: BTreeSet<u32> =
+            state.members.iter().flat_map(|member| member.about.ranks.clone()).collect();
         let ranks = (0..self.world).filter(|rank| !here.contains(rank)).collect();
         let mut turned_away = String::new();
         for (why, count) in &state.turned_away {
@@ -268,15 +271,18 @@ impl Hub {
                     state.members[place].ended = true;
                     state.tell_others(place, &ended(place, kind.0, text));
                 }
-                Ok(FromMember::Bye) if state.listener.is_none() => {
+                Ok(FromMember::Bye) if state.met => {
                     state.leave(place);
                     return;
                 }
-                Ok(FromMember::Bye) | Err(_) if state.listener.is_some() && state.refused.is_none() => {
-                    // It may come again.
-                    let about = state.members.remove(place).about;
-                    let gone = format!("{}, {}, came and went", ranks(&about.ranks), about.process);
-                    *state.turned_away.entry(gone).or_default() += 1;
+                Ok(FromMember::Bye) | Err(_) if !state.met => {
+                    // One that was not refused may come again.
+                    let member = state.members.remove(place);
+                    if !member.ended {
+                        let who = ranks(&member.about.ranks);
+                        let gone = format!("{who}, {}, came and went", member.about.process);
+                        *state.turned_away.entry(gone).or_default() += 1;
+                    }
                     return;
                 }
                 Ok(FromMember::Bye) | Err(_) => {
@@ -307,6 +313,7 @@ impl State {
             return;
         }
         self.listener = None;
+        self.met = true;
         let mut before: BTreeMap<&str, u32> = BTreeMap::new();
         let processes = self.members.len() as u32;
         for (place, member) in (0..).zip(&self.members) {

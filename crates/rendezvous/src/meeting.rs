@@ -112,11 +112,7 @@ fn reached_here(listening: SocketAddr) -> SocketAddr {
 }
 
 /// Addresses and the token from the file that rank 0 wrote, or will write.
-fn read_note(
-    path: &Path,
-    token: &[u8],
-    last: &mut String,
-) -> Result<(Vec<SocketAddr>, Vec<u8>), MeetError> {
+fn read_note(path: &Path, token: &[u8], last: &mut String) -> Result<(Vec<SocketAddr>, Vec<u8>), MeetError> {
     match Note::read(path)? {
         Some(note) => Ok((note.addresses(), note.token(token))),
         None => {
@@ -406,7 +402,8 @@ impl Channel {
         *state.takers.entry(key.clone()).or_default() += 1;
         drop(state);
         let share = FromMember::Share { key: key.clone(), count, place, bytes: Bytes(mine.to_vec()) };
-        self.send(&share).map_err(|error| DeviceError::Failed(format!("the meeting's connection: {error}")))?;
+        self.send(&share)
+            .map_err(|error| DeviceError::Failed(format!("the meeting's connection: {error}")))?;
         let done = |state: &State| state.shared.contains_key(&key) || state.aborted || state.lost;
         let mut state = self.wait(self.state(), until, done);
         match state.shared.get(&key) {
@@ -558,7 +555,8 @@ impl Peers for Met {
     fn endings(&self, until: Instant) -> Vec<Ending> {
         let others = (0..self.processes).filter(|place| *place != self.place);
         let others: Vec<u32> = others.collect();
-        let told = |state: &State, place: &u32| state.endings.contains_key(place) || state.left.contains(place);
+        let told =
+            |state: &State, place: &u32| state.endings.contains_key(place) || state.left.contains(place);
         let all = |state: &State| state.lost || others.iter().all(|place| told(state, place));
         let state = self.channel.wait(self.channel.state(), until, all);
         state.endings.values().cloned().collect()

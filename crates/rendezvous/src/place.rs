@@ -24,7 +24,9 @@ pub enum Place {
 
 /// A text that names no place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no place to meet: {why}; write tcp://HOST:PORT, or file:PATH on a file system that all processes share")]
+#[error(
+    "`{text}` is no place to meet: {why}; write tcp://HOST:PORT, or file:PATH on a file system that all processes share"
+)]
 pub struct PlaceError {
     text: String,
     why: &'static str,

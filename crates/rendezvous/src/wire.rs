@@ -62,13 +62,7 @@ pub(crate) fn proof(token: &[u8], side: Side, member: &Nonce, rank_zero: &Nonce)
 }
 
 /// Whether a side has proven it. Takes as long for every wrong proof.
-pub(crate) fn is_proven(
-    token: &[u8],
-    side: Side,
-    member: &Nonce,
-    rank_zero: &Nonce,
-    proof: &Proof,
-) -> bool {
+pub(crate) fn is_proven(token: &[u8], side: Side, member: &Nonce, rank_zero: &Nonce, proof: &Proof) -> bool {
     mac(token, side, member, rank_zero).verify_slice(proof).is_ok()
 }
 
@@ -224,7 +218,9 @@ mod tests {
     fn a_frame_comes_back_and_one_too_long_does_not() {
         let share = FromMember::Share { key: "k".into(), count: 2, place: 1, bytes: Bytes(vec![0, 255, 7]) };
         let bytes = frame(&share).unwrap();
-        assert!(matches!(read(&mut &bytes[..], 1000).unwrap(), FromMember::Share { bytes: Bytes(b), .. } if b == [0, 255, 7]));
+        assert!(
+            matches!(read(&mut &bytes[..], 1000).unwrap(), FromMember::Share { bytes: Bytes(b), .. } if b == [0, 255, 7])
+        );
         let text = read::<FromMember>(&mut &bytes[..], 10).unwrap_err().to_string();
         assert!(text.ends_with("where 10 are the most"), "{text}");
         // A length of four gigabytes, and nothing behind it.

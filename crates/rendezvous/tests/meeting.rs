@@ -52,8 +52,7 @@ fn met(invitations: Vec<Invitation>) -> Vec<Meeting> {
 
 /// All say goodbye at once.
 fn leave(meetings: Vec<Meeting>) {
-    let threads: Vec<_> =
-        meetings.into_iter().map(|one| thread::spawn(move || one.leave(soon()))).collect();
+    let threads: Vec<_> = meetings.into_iter().map(|one| thread::spawn(move || one.leave(soon()))).collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
@@ -119,10 +118,8 @@ fn the_same(outcomes: &[Result<Meeting, MeetError>]) -> String {
 #[test]
 fn ranks_that_do_not_come_are_named_to_all() {
     let place = at(&own());
-    let limited = |ranks: &[u32]| Invitation {
-        timeout: Duration::from_millis(300),
-        ..invited(&place, 6, ranks)
-    };
+    let limited =
+        |ranks: &[u32]| Invitation { timeout: Duration::from_millis(300), ..invited(&place, 6, ranks) };
     let outcomes = all(vec![limited(&[0, 1]), limited(&[4])]);
     assert_eq!(the_same(&outcomes), "ranks 2, 3, 5 of 6 did not come within 300.0ms");
     assert!(outcomes[0].as_ref().unwrap_err().is_late());
@@ -136,11 +133,7 @@ fn ranks_that_do_not_come_are_named_to_all() {
 #[test]
 fn a_rank_that_is_claimed_twice_ends_all() {
     let place = at(&own());
-    let outcomes = all(vec![
-        invited(&place, 4, &[0]),
-        invited(&place, 4, &[1]),
-        invited(&place, 4, &[1, 2]),
-    ]);
+    let outcomes = all(vec![invited(&place, 4, &[0]), invited(&place, 4, &[1]), invited(&place, 4, &[1, 2])]);
     let error = the_same(&outcomes);
     assert!(error.starts_with("rank 1 is claimed twice: by process "), "{error}");
     let outcomes = all(vec![invited(&place, 2, &[0]), invited(&place, 2, &[2])]);
@@ -340,7 +333,10 @@ fn a_process_that_is_gone_is_told_to_all_and_releases_them() {
         if gone == 0 {
             let leaving = meetings.remove(0);
             leaving.tell(Ending { kind: EndingKind::Failed, text: "rank 0 failed".into() });
-            left.iter().for_each(|(_, peers)| drop(heard.recv().map(|_| peers.abort())));
+            for (_, peers) in &left {
+                heard.recv().unwrap();
+                peers.abort();
+            }
             let outcomes: Vec<_> = waiting.into_iter().map(|thread| thread.join().unwrap()).collect();
             assert!(outcomes.iter().all(|outcome| *outcome == Err(DeviceError::Aborted)));
             meetings.push(leaving);
