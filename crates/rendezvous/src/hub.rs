@@ -233,6 +233,11 @@ impl Hub {
         let process = about.process.clone();
         let complete = || MeetError::Complete { address: self.address.clone(), world: self.world };
         let refused = state.refused.as_ref().map(|(error, _)| error.clone());
+        if refused.is_some() && about.ranks.contains(&0) {
+            // Told last, as if it had been here before.
+            state.members.push(Member { about, stream, connection, ended: false, left: false });
+            return Ok(());
+        }
         if let Some(error) = refused.or_else(|| state.listener.is_none().then(complete)) {
             send(&stream, &FromRankZero::Refused(error));
             return Err(process);
