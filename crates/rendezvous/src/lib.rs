@@ -1,4 +1,4 @@
-//! How the processes of one squall job find each other: which ranks a process has under any launcher , and the
+//! How the processes of one squall job find each other: which ranks a process has under any launcher ([`identify`]), and the
 //! meeting ([`meet`]) before any communicator exists, in which all learn that all have come and run the same plan.
 //!
 //! Rank 0's process listens; every process, rank 0's too, connects to it, proves that it knows the job's token, and says which ranks it
@@ -16,11 +16,14 @@ mod error;
 mod file;
 mod host;
 mod hub;
+mod identity;
 mod meeting;
+mod nodelist;
 mod place;
 mod wire;
 
 pub use error::MeetError;
 pub use hub::Agreed;
+pub use identity::{Flags, Identity, IdentityError, TOKEN, identify};
 pub use meeting::{Invitation, Meeting, meet};
 pub use place::{Place, PlaceError};
