@@ -20,7 +20,7 @@ fn compare<'a>(
     folder: &'a Path,
     change: impl FnOnce(&mut Request<'a>),
 ) -> Result<Comparison, RunError> {
-    let run = run::Request { manifest, folder, file: None, devices: None, steps: None };
+    let run = run::Request { manifest, folder, file: None, devices: None, steps: None, process: None };
     let mut request = Request { run, with: "cuda", tolerances: Tolerances::default(), each: false };
     change(&mut request);
     compare::compare(registry, &request, &mut Silent)

@@ -29,6 +29,7 @@ fn a_run_says_which_libraries_it_used() {
             file: None,
             devices: Some(&devices),
             steps: None,
+            process: None,
         };
         let mut notes = Notes(Vec::new());
         (squall_runner::run::run(&faultless(), &request, &mut notes).unwrap().libraries, notes.0)

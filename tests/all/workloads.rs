@@ -75,6 +75,7 @@ fn digits_are_trained_on_after_a_stop() {
             file: None,
             devices: Some(&devices),
             steps: None,
+            process: None,
         };
         let summary = run::resume(registry(), &request, &mut Noting).unwrap();
         assert_eq!(summary.steps, 350, "from the checkpoint after 100 steps on");

@@ -55,7 +55,7 @@ fn rounds<P: AsRef<Path>>(plugins: &[P]) {
         let registry = plugin::load(&linked, &wanted).unwrap().registry;
         let folder = Path::new(".");
         let request =
-            Request { manifest: &manifest, folder, file: None, devices: Some(&devices), steps: None };
+            Request { manifest: &manifest, folder, file: None, devices: Some(&devices), steps: None, process: None };
         assert_eq!(run::run(&registry, &request, &mut Silent).unwrap().world, 4);
     };
     // What is made once, as by the allocator for each thread, is there after some.

@@ -194,6 +194,8 @@ pub struct Registry {
     kernels: BTreeMap<&'static str, Entry<&'static KernelDef>>,
     /// By op, device kind and library.
     ops: BTreeMap<(&'static str, &'static str, &'static str), Entry<&'static dyn LibraryOp>>,
+    /// Libraries in place of backends' own default, by kind of device.
+    defaults: BTreeMap<&'static str, &'static str>,
 }
 
 impl Registry {
@@ -302,6 +304,18 @@ impl Registry {
             || self.ops.values().any(|entry| entry.origin == origin)
     }
 
+    /// Has a library serve ops on a kind of device unless a task names another, in place of
+    /// [`Backend::default_library`]: for jobs whose ranks the default cannot join. Called before graphs are built.
+    pub fn serve_by(&mut self, device: &'static str, library: &'static str) {
+        self.defaults.insert(device, library);
+    }
+
+    /// The library that serves ops on a kind of device unless a task names another.
+    pub fn default_library(&self, device: &str) -> Option<&'static str> {
+        let chosen = self.defaults.get(device).copied();
+        chosen.or_else(|| self.backend(device).map(Backend::default_library))
+    }
+
     /// The backends, by kind.
     pub fn backends(&self) -> impl Iterator<Item = &'static dyn Backend> {
         self.backends.values().map(|e| e.item)
@@ -378,7 +392,7 @@ impl Registry {
                 None => OpLookup::Unknown(op),
             });
         }
-        let wanted = library.or_else(|| self.backend(device).map(Backend::default_library));
+        let wanted = library.or_else(|| self.default_library(device));
         if let Some(op) = serving.iter().find(|op| Some(op.library()) == wanted) {
             return Ok(*op);
         }
@@ -406,7 +420,7 @@ impl Registry {
             if !CONTRACTS.iter().any(|contract| contract.name() == *name) {
                 return Err(refused("which is not one of squall's own ops".to_string()));
             }
-            let default = self.backend(user.device()).map(Backend::default_library);
+            let default = self.default_library(user.device());
             let op =
                 self.op(name, user.device(), default).map_err(|error| refused(format!("but {error}")))?;
             if op.library() == user.library() {

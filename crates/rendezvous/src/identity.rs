@@ -229,7 +229,7 @@ pub fn identify(
             Some(world)
         }
         (None, Some(processes)) => {
-            note(format_args!("{}", squall_core::count(processes, "process")), found.processes);
+            note(format_args!("number of processes: {processes}"), found.processes);
             processes.checked_mul(each)
         }
         (None, None) if found.processes.is_empty() => {

@@ -482,11 +482,16 @@ impl Meeting {
         let _ = writer.shutdown(std::net::Shutdown::Both);
     }
 
-    /// Says goodbye, and waits until all have, or until then: whoever has rank 0 carries what the others still tell each other.
-    pub fn leave(self, until: Instant) {
+    /// Says goodbye, and waits until all have, one has ended early, or until then: whoever has rank 0 carries what the others
+    /// still tell each other. Gives how the first that ended early did, if one has.
+    pub fn leave(self, until: Instant) -> Option<Ending> {
+        let told = self.channel.state().told;
         if self.channel.send(&FromMember::Bye).is_ok() {
-            drop(self.channel.wait(self.channel.state(), until, |state| state.all_left || state.lost));
+            // Who has ended early itself carries what the others say of their own end.
+            let over = |state: &State| state.all_left || state.lost || (state.first.is_some() && !told);
+            drop(self.channel.wait(self.channel.state(), until, over));
         }
+        self.channel.state().first.clone()
     }
 }
 

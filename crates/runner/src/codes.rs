@@ -62,6 +62,10 @@ codes! {
     CHECKPOINT_PLACE = "E0164", "a file would be saved where the checkpoints are";
     NO_CHECKPOINTS = "E0165", "the run is to be resumed, and the manifest has no checkpoints";
 
+    IDENTITY = "E0166", "which of a job's processes this is cannot be told, or where they meet";
+    MEETING = "E0167", "the processes of a job did not meet";
+    PROCESSES = "E0168", "the manifest asks for what a job of several processes cannot do";
+
     PLUGIN_FILE = "E0170", "a plugin's file is missing, or is no plugin for this machine";
     PLUGIN_HASH = "E0171", "a plugin's file is not the one that is pinned";
     PLUGIN_OPEN = "E0172", "the system cannot open a plugin's file";

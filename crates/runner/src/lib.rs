@@ -66,7 +66,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let registry = Registry::linked()?;
 //! let (manifest, _warnings) = manifest::parse(MANIFEST).map_err(|errors| format!("{errors:?}"))?;
-//! let request = Request { manifest: &manifest, folder: Path::new("."), file: None, devices: None, steps: None };
+//! let request = Request { manifest: &manifest, folder: Path::new("."), file: None, devices: None, steps: None, process: None };
 //! let summary = run::run(&registry, &request, &mut Quiet)?;
 //! assert_eq!(summary.watched.of("total")[0].value.map(|value| value.as_f64()), Some(9.0)); // 3 × 1 + 3 × 2
 //! # Ok(())

@@ -129,7 +129,7 @@ fn later(manifest: &Manifest, text: &str) -> Vec<Diagnostic> {
 /// What a run says of a manifest.
 fn told(registry: &Registry, manifest: &Manifest, run: Run) -> Vec<Diagnostic> {
     let folder = Path::new("tests/diagnostics");
-    let request = Request { manifest, folder, file: None, devices: None, steps: None };
+    let request = Request { manifest, folder, file: None, devices: None, steps: None, process: None };
     let mut warned = Warned::default();
     match run(registry, &request, &mut warned) {
         Ok(_) => warned.0,

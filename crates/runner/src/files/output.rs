@@ -94,7 +94,8 @@ fn follow(path: &Path) -> Result<PathBuf, FileError> {
     }
 }
 
-fn temporary_in(folder: &Path) -> io::Result<NamedTempFile> {
+/// A file beside an output, removed when it is dropped.
+pub(crate) fn temporary_in(folder: &Path) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".squall-").suffix(".tmp");
     // The file is to become the output: permissions as any new file's, narrowed by the umask.

@@ -33,6 +33,7 @@ use toml::de::DeValue;
 
 pub use levels::{Key, keys};
 pub use model::Manifest;
+pub use pipeline::parse_duration;
 pub use syntax::MAX_SIZE;
 
 use self::collect::Diagnostics;

@@ -87,8 +87,8 @@ fn hint(mended: &str) -> String {
     }
 }
 
-/// Reads `500ms`, `30s`, `2m`, `1h`.
-fn parse_duration(text: &str) -> Result<Duration, TextError> {
+/// Reads `500ms`, `30s`, `2m`, `1h`, for whoever takes a duration beside the manifest: a command line.
+pub fn parse_duration(text: &str) -> Result<Duration, TextError> {
     let whole = 0..text.len();
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);

@@ -16,6 +16,8 @@ const LARGEST: u64 = 4 << 30;
 
 /// A file that can be opened.
 pub(super) struct Looked {
+    /// Of its bytes, in hexadecimal digits.
+    pub(super) sha256: String,
     pub(super) path: PathBuf,
     pub(super) seen: Seen,
 }
@@ -74,15 +76,13 @@ pub(super) fn look(path: &Path, sha256: Option<&[u8; 32]>) -> Result<Looked, Fau
     let mut file = File::open(&full).map_err(missing)?;
     file.read_to_end(&mut bytes).map_err(missing)?;
     let seen = Seen::of(&file.metadata().map_err(missing)?);
-    if let Some(pinned) = sha256 {
-        let is: [u8; 32] = Sha256::digest(&bytes).into();
-        if is != *pinned {
-            return Err(Fault::other_bytes(path, &hex(&is), &hex(pinned)));
-        }
+    let is: [u8; 32] = Sha256::digest(&bytes).into();
+    if let Some(pinned) = sha256.filter(|pinned| **pinned != is) {
+        return Err(Fault::other_bytes(path, &hex(&is), &hex(pinned)));
     }
     is_library(&bytes).map_err(|what| Fault::not_a_plugin(path, what))?;
     exports_entry(&bytes).map_err(|_| Fault::no_entry(path))?;
-    Ok(Looked { path: full, seen })
+    Ok(Looked { path: full, seen, sha256: hex(&is) })
 }
 
 impl Looked {

@@ -128,13 +128,24 @@ pub fn load_named(registry: &Registry, manifest: &Manifest, folder: &Path) -> Re
 struct Known {
     path: PathBuf,
     seen: Seen,
+    sha256: String,
     outcome: Result<Opened, Fault>,
+}
+
+static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+
+/// The plugins that this process has opened, each with the SHA-256 of its file, by name.
+pub(crate) fn in_use() -> Vec<String> {
+    let all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let opened = all.iter().filter_map(|known| Some((known.outcome.as_ref().ok()?.plugin.origin(), &known.sha256)));
+    let mut lines: Vec<String> = opened.map(|(origin, sha256)| format!("{origin} ({sha256})")).collect();
+    lines.sort();
+    lines
 }
 
 /// The plugin, opened now or before. The system opens a path, and a file by whatever name, once in a process: so a file that was refused is
 /// refused again, and one that has changed since, or that lies where another was opened, cannot be had any more.
 fn opened(wanted: &Wanted) -> Result<Opened, Fault> {
-    static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
     let sha256 = match &wanted.sha256 {
         Some(text) => Some(file::parse_sha256(text).ok_or_else(|| {
             let message = format!("`{text}` is no SHA-256: that is 64 hexadecimal digits");
@@ -153,6 +164,7 @@ fn opened(wanted: &Wanted) -> Result<Opened, Fault> {
     }
     let library = open::library(&looked, &wanted.path)?;
     let outcome = open::greeted(library, &looked, &wanted.path);
-    all.push(Known { path: looked.path, seen: looked.seen, outcome: outcome.clone() });
+    let (path, seen, sha256) = (looked.path, looked.seen, looked.sha256);
+    all.push(Known { path, seen, sha256, outcome: outcome.clone() });
     outcome
 }

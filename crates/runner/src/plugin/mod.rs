@@ -32,6 +32,7 @@ use squall_core::KernelDef;
 
 use self::op::LoadedOp;
 
+pub(crate) use load::in_use;
 pub use load::{Loaded, Source, Wanted, load, load_named};
 
 /// A plugin that was opened: who messages name. Stays for the life of the process.

@@ -65,7 +65,7 @@ impl Contents<'_> {
     /// Gives every buffer of every rank its first contents, or its feed. Reports all that is wrong, not the first alone.
     pub(super) fn fill(&self, group: &mut PlanGroup) -> Result<(), RunError> {
         let mut problems: Vec<Diagnostic> = Vec::new();
-        for graph in &self.job.graphs {
+        for graph in group.graphs().to_vec() {
             for (place, used) in graph.uses().into_iter().enumerate() {
                 if !used || graph.buffers()[place].upload == Upload::Never {
                     continue;

@@ -1,6 +1,7 @@
 //! Why a run ended early, and the exit status that says so.
 
-use squall_core::{Code, DeviceError, Diagnostic, EndingKind, GroupError, Problems};
+use squall_core::{Code, DeviceError, Diagnostic, Ending, EndingKind, GroupError, Problems};
+use squall_rendezvous::MeetError;
 
 use crate::codes;
 use crate::compare::Comparison;
@@ -28,6 +29,23 @@ pub enum RunError {
     /// A checkpoint could not be written, or not be read after all. The others are as they were.
     #[error(transparent)]
     Checkpoint(FileError),
+    /// The processes of the job did not meet.
+    #[error(transparent)]
+    Meeting(MeetError),
+    /// Another process of the job ended early while this one was between steps, or at its end.
+    #[error("another process ended: {0}")]
+    Ended(Ending),
+    /// The other processes of the job did not come to the same point in time.
+    #[error("{0}")]
+    Late(String),
+    /// What processes tell each other outside of steps failed.
+    #[error("{what}: {error}")]
+    Others {
+        /// What was told.
+        what: String,
+        /// How it failed.
+        error: String,
+    },
     /// One side of a comparison failed.
     #[error("on {side} devices: {error}")]
     Side {
@@ -50,6 +68,12 @@ impl RunError {
             RunError::Interrupted => 130,
             RunError::Group(error) => of_group(error),
             RunError::Output(_) | RunError::Checkpoint(_) | RunError::Differs(_) => 1,
+            RunError::Meeting(error) if error.is_late() => 3,
+            RunError::Meeting(error) if error.is_environment() => 4,
+            RunError::Meeting(_) => 2,
+            RunError::Ended(ending) => of_ending(ending),
+            RunError::Late(_) => 3,
+            RunError::Others { .. } => 1,
             RunError::Side { error, .. } => error.exit_status(),
         }
     }
@@ -63,6 +87,15 @@ impl RunError {
             RunError::Group(error) => Some(error.code()),
             RunError::Output(_) => Some(codes::OUTPUT),
             RunError::Checkpoint(_) => Some(codes::CHECKPOINT),
+            RunError::Meeting(_) => Some(codes::MEETING),
+            RunError::Ended(ending) if ending.kind == EndingKind::TimedOut => {
+                Some(squall_core::codes::TIMED_OUT)
+            }
+            RunError::Ended(ending) if ending.kind == EndingKind::Interrupted => {
+                Some(squall_core::codes::INTERRUPTED)
+            }
+            RunError::Late(_) => Some(squall_core::codes::TIMED_OUT),
+            RunError::Ended(_) | RunError::Others { .. } => Some(squall_core::codes::ELSEWHERE),
             RunError::Side { error, .. } => error.code(),
             RunError::Differs(_) => Some(codes::DIFFERS),
         }
@@ -82,6 +115,7 @@ impl RunError {
     pub fn is_interrupt(&self) -> bool {
         match self {
             RunError::Interrupted | RunError::Group(GroupError::Interrupted { .. }) => true,
+            RunError::Ended(ending) => ending.kind == EndingKind::Interrupted,
             RunError::Side { error, .. } => error.is_interrupt(),
             _ => false,
         }
@@ -101,6 +135,14 @@ impl RunError {
     }
 }
 
+fn of_ending(ending: &Ending) -> u8 {
+    match ending.kind {
+        EndingKind::TimedOut => 3,
+        EndingKind::Interrupted => 130,
+        _ => 1,
+    }
+}
+
 fn of_group(error: &GroupError) -> u8 {
     match error {
         GroupError::Refused(_) | GroupError::Uncaptured(_) | GroupError::OneProcess(_) => 2,
@@ -112,11 +154,7 @@ fn of_group(error: &GroupError) -> u8 {
         GroupError::Bind { error: DeviceError::OutOfMemory { .. } | DeviceError::Unsupported(_), .. } => 4,
         GroupError::Transfer { error: DeviceError::OutOfMemory { .. }, .. } => 4,
         GroupError::Interrupted { .. } => 130,
-        GroupError::Elsewhere { ending, .. } => match ending.kind {
-            EndingKind::TimedOut => 3,
-            EndingKind::Interrupted => 130,
-            _ => 1,
-        },
+        GroupError::Elsewhere { ending, .. } => of_ending(ending),
         _ => 1,
     }
 }

@@ -5,6 +5,7 @@ mod contents;
 pub mod devices;
 mod error;
 mod outputs;
+mod processes;
 mod stop;
 mod summary;
 mod watch;
@@ -22,9 +23,11 @@ use crate::resolve::{Job, resolve};
 
 use self::contents::Contents;
 use self::outputs::Outputs;
+use self::processes::{Joined, Part};
 
 pub use contents::Schedule;
 pub use error::RunError;
+pub use processes::{NO_MPI, Process};
 pub use stop::Stopped;
 pub use summary::{CheckpointSummary, StepTimes, Summary};
 pub use watch::{Number, Reading, Readings};
@@ -42,6 +45,8 @@ pub struct Request<'a> {
     pub devices: Option<&'a Devices>,
     /// Steps in place of the manifest's.
     pub steps: Option<u64>,
+    /// Which of a job's processes this is; `None` where there is one.
+    pub process: Option<&'a Process>,
 }
 
 /// What a run tells while it goes on. All calls come from the thread that called [`run`].
@@ -170,31 +175,52 @@ fn to_the_end(
 ) -> Result<Summary, RunError> {
     let manifest = request.manifest;
     let registry = &load_named(registry, manifest, request.folder)?;
-    let chosen = devices::choose(registry, manifest, request.devices)?;
-    if let Some(note) = &chosen.note {
+    let part = Part::of(registry, request)?;
+    let registry = &part.registry(registry.clone());
+    if let Some(note) = part.note() {
         watcher.note(note);
     }
-    let job = resolve(manifest, registry, chosen.indices.len() as u64, chosen.kind)?;
+    let job = resolve(manifest, registry, part.world, part.kind)?;
     let verified = proven(&job)?;
     capturable(registry, &job, &verified).map_err(|problems| with_contents(&job, problems))?;
     let schedule = schedule(&job, request.folder, watcher)?;
     // A place that cannot be written costs no run.
-    let outputs = Outputs::prepare(&job, request)?;
+    let outputs = Outputs::prepare(&job, request, &part.ranks())?;
     let checkpoints = checkpoint::prepare(&job, &verified, request, resume, watcher)?;
+    let joined = part.meet(registry, &job, &verified, &schedule, request)?;
+    let ended = bound(registry, request, &job, verified, &schedule, outputs, checkpoints, &joined, watcher);
+    joined.leave(ended)
+}
+
+/// Runs a job whose processes have met.
+#[allow(clippy::too_many_arguments, reason = "all of a run that is prepared, given over once")]
+fn bound(
+    registry: &Registry,
+    request: &Request<'_>,
+    job: &Job<'_>,
+    verified: Verified,
+    schedule: &Schedule,
+    outputs: Outputs,
+    checkpoints: Option<checkpoint::Prepared>,
+    joined: &Joined,
+    watcher: &mut dyn Watcher,
+) -> Result<Summary, RunError> {
+    let manifest = request.manifest;
+    let chosen = joined.chosen();
     let opened = chosen.open(registry)?;
     let pipeline = &manifest.pipeline;
     let options = Options::default()
         .step_timeout(Some(pipeline.step_timeout.value))
         .init_timeout(pipeline.init_timeout.value)
         .capture(pipeline.cuda_graph.value && opened.iter().all(|device| device.captures()));
-    let mut group = PlanGroup::new(registry, verified, &opened, options)?;
+    let mut group = joined.bind(registry, verified, &opened, options)?;
     let libraries = libraries(registry, chosen.kind);
     for warning in libraries.iter().filter_map(|line| line.strip_prefix("warning: ")) {
         watcher.note(warning);
     }
-    fill(&job, request.folder, &schedule, watcher, &mut group)?;
+    fill(job, request.folder, schedule, watcher, &mut group)?;
 
-    let (steps, ended) = steps(&schedule, request)?;
+    let (steps, ended) = steps(schedule, request)?;
     let mut checkpoints = checkpoints.map(|prepared| prepared.begin(&mut group, steps)).transpose()?;
     let before = checkpoints.as_ref().map_or(0, |checkpoints| checkpoints.done_before());
     if let Some(checkpoint) = manifest.checkpoint.as_ref().filter(|declared| steps < declared.every.value) {
@@ -211,15 +237,15 @@ fn to_the_end(
     let mut stopped = None;
     while done < steps && stopped.is_none() {
         // Between points that the host must see, steps are queued.
-        let mut count = stop::until_due(&job, done, watch::until_due(&manifest.watches, done, steps - done));
+        let mut count = stop::until_due(job, done, watch::until_due(&manifest.watches, done, steps - done));
         if let Some(checkpoints) = &checkpoints {
             count = count.min(checkpoints.until_due(done));
         }
         group.execute_many(count)?;
         done += count;
-        watch::read(&job, &mut group, done, false, &mut readings)?;
+        watch::read(job, &mut group, joined, done, false, &mut readings)?;
         watcher.readings(&readings);
-        stopped = stop::holds(&job, &mut group, done)?;
+        stopped = stop::holds(job, &mut group, done)?;
         if let (Some(checkpoints), None) = (&mut checkpoints, &stopped) {
             checkpoints.take(&mut group, done)?;
         }
@@ -228,15 +254,16 @@ fn to_the_end(
         .or(ended.map(|buffer| Stopped { step: done, by: format!("the end of the feed of {buffer}") }));
     group.finish()?;
     let elapsed = start.elapsed();
-    watch::read(&job, &mut group, done, true, &mut readings)?;
+    watch::read(job, &mut group, joined, done, true, &mut readings)?;
     watcher.readings(&readings);
     if let Some(checkpoints) = &mut checkpoints {
         checkpoints.settle()?;
     }
+    let outputs = outputs.write(&mut group, joined)?;
     Ok(Summary {
         pipeline: manifest.name().to_string(),
         world: job.world.size(),
-        devices: chosen.names(),
+        devices: joined.gather("devices", chosen.names())?.concat(),
         libraries,
         steps: done.saturating_sub(before),
         stopped,
@@ -244,7 +271,7 @@ fn to_the_end(
         step_us: StepTimes::of(group.step_times()),
         watched: readings,
         checkpoint: checkpoints.as_ref().map(|checkpoints| checkpoints.summary()),
-        outputs: outputs.write(&mut group)?,
+        outputs: joined.gather("outputs", outputs)?.concat(),
     })
 }
 

@@ -2,14 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Write as _;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use squall_core::{BufferDecl, BufferId, DType, Diagnostic, Label, PlanGroup, Span};
 
+use super::processes::Joined;
 use super::{Request, RunError};
 use crate::codes;
-use crate::files::output::Output;
-use crate::files::{npy, png};
+use crate::files::output::{Output, temporary_in};
+use crate::files::{FileError, npy, png};
 use crate::manifest::model::{Buffer, Init, SaveFormat};
 use crate::manifest::template::Template;
 use crate::resolve::{Job, Target, Writers};
@@ -20,7 +23,8 @@ pub(super) struct Outputs(Vec<Ready>);
 struct Ready {
     /// As the user names it.
     path: PathBuf,
-    output: Output,
+    /// The place for the file, where this process writes it.
+    output: Option<Output>,
     target: Target,
     dtype: DType,
     shape: Vec<u64>,
@@ -28,7 +32,13 @@ struct Ready {
 
 impl Outputs {
     /// Makes sure that every output can be written and costs no other file, before anything runs.
-    pub(super) fn prepare(job: &Job<'_>, request: &Request<'_>) -> Result<Outputs, Vec<Diagnostic>> {
+    /// Of a job of several processes, each makes sure of those that it writes: those of its `own` ranks, and what is gathered
+    /// where it has rank 0.
+    pub(super) fn prepare(
+        job: &Job<'_>,
+        request: &Request<'_>,
+        own: &Range<u32>,
+    ) -> Result<Outputs, Vec<Diagnostic>> {
         let folder = request.folder;
         let inputs = inputs(job, folder);
         let manifest = request.file.and_then(|file| fs::canonicalize(file).ok());
@@ -45,7 +55,10 @@ impl Outputs {
                 let message = format!("buffer `{}`: {message}", declared.name.value);
                 Diagnostic::error(code, message, Label::at(span, ""))
             };
-            let one = match prepare(job, folder, target) {
+            if matches!(target.writers, Writers::One(rank) if !own.contains(&rank)) {
+                continue;
+            }
+            let one = match prepare(job, folder, target, own.contains(&0)) {
                 Ok(one) => one,
                 Err(_) if refused == Some(buffer) => continue,
                 Err(message) => {
@@ -55,7 +68,10 @@ impl Outputs {
                 }
             };
             // Where a file really is, whatever folders and links its name goes through.
-            let place = one.output.place();
+            let Some(place) = one.output.as_ref().map(Output::place) else {
+                ready.push(one);
+                continue;
+            };
             let name = one.path.display();
             if manifest.as_ref() == Some(&place) {
                 let report = error(codes::OUTPUT, format!("saving to `{name}` would overwrite the manifest"));
@@ -73,26 +89,23 @@ impl Outputs {
         if problems.is_empty() { Ok(Outputs(ready)) } else { Err(problems) }
     }
 
-    /// Writes them all; returns their names, in order. What was not written when one fails stays as it was.
-    pub(super) fn write(self, group: &mut PlanGroup) -> Result<Vec<String>, RunError> {
+    /// Writes them all; returns the names of those that this process writes, in order. What was not written when one fails stays as it
+    /// was.
+    pub(super) fn write(self, group: &mut PlanGroup, joined: &Joined) -> Result<Vec<String>, RunError> {
         let mut written = Vec::with_capacity(self.0.len());
         for Ready { path, output, target, dtype, shape } in self.0 {
-            let ranks: &[u32] = match &target.writers {
-                Writers::One(rank) => std::slice::from_ref(rank),
-                Writers::All(ranks) => ranks,
+            let buffer = BufferId(target.buffer as u32);
+            let bytes = match &target.writers {
+                Writers::One(rank) => group.read_bytes(*rank, buffer)?,
+                Writers::All(ranks) => {
+                    let mut rows = Rows::default();
+                    for &rank in ranks.iter().filter(|&&rank| joined.has(rank)) {
+                        rows.push(&path, &group.read_bytes(rank, buffer)?)?;
+                    }
+                    gathered(&path, rows.0, joined)?
+                }
             };
-            let mut bytes = Vec::new();
-            for &rank in ranks {
-                let more = group.read_bytes(rank, BufferId(target.buffer as u32))?;
-                bytes.try_reserve_exact(more.len()).map_err(|error| {
-                    let size = bytes.len() + more.len();
-                    RunError::Environment(format!(
-                        "out of memory: {size} bytes for `{}`: {error}",
-                        path.display()
-                    ))
-                })?;
-                bytes.extend_from_slice(&more);
-            }
+            let Some(output) = output else { continue };
             output.commit(|out| match target.format {
                 SaveFormat::Npy => npy::write(out, dtype, &shape, &bytes),
                 SaveFormat::Png => png::write(out, dtype, &shape, &bytes),
@@ -103,13 +116,67 @@ impl Outputs {
     }
 }
 
-fn prepare(job: &Job<'_>, folder: &Path, target: Target) -> Result<Ready, String> {
+/// Rows that are put together for one file.
+#[derive(Default)]
+struct Rows(Vec<u8>);
+
+impl Rows {
+    fn push(&mut self, path: &Path, more: &[u8]) -> Result<(), RunError> {
+        self.0.try_reserve_exact(more.len()).map_err(|error| {
+            let size = self.0.len() + more.len();
+            RunError::Environment(format!("out of memory: {size} bytes for `{}`: {error}", path.display()))
+        })?;
+        self.0.extend_from_slice(more);
+        Ok(())
+    }
+}
+
+/// The rows of all processes, on the one that has rank 0. What carries them is the file system: each leaves its rows in a file beside
+/// the output, so that little crosses the processes' own connections.
+fn gathered(path: &Path, mine: Vec<u8>, joined: &Joined) -> Result<Vec<u8>, RunError> {
+    if !joined.has_others() {
+        return Ok(mine);
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut left = None;
+    let mut name = String::new();
+    if !joined.leads() {
+        let mut file = temporary_in(folder).map_err(FileError::io("create a file in", folder))?;
+        file.write_all(&mine).and_then(|()| file.flush()).map_err(FileError::io("write", path))?;
+        name = file.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+        left = Some(file);
+    }
+    // In the order of the processes' lowest ranks, which is that of their rows: a process has ranks that follow one another.
+    let files = joined.gather(&format!("the rows of {}", path.display()), name)?;
+    let mut rows = Rows(mine);
+    if joined.leads() {
+        for file in files.iter().filter(|file| !file.is_empty()) {
+            let file = folder.join(file);
+            let more = fs::read(&file).map_err(|error| {
+                RunError::Environment(format!(
+                    "`{}` is gathered by files beside it, which all processes must see, and `{}`, of another process, cannot be read: {error}; \
+                     save it on a file system that all share",
+                    path.display(),
+                    file.display()
+                ))
+            })?;
+            rows.push(path, &more)?;
+        }
+    }
+    // Nobody takes its rows away before they are read.
+    joined.gather(&format!("the end of {}", path.display()), ())?;
+    drop(left);
+    Ok(rows.0)
+}
+
+fn prepare(job: &Job<'_>, folder: &Path, target: Target, leads: bool) -> Result<Ready, String> {
     let (dtype, shape) = contents(job, &target)?;
     if target.format == SaveFormat::Png {
         png::check_shape(&shape).map_err(|error| error.to_string())?;
     }
     let path = folder.join(&target.file);
-    let output = Output::prepare(&path).map_err(|error| error.to_string())?;
+    let writes = leads || matches!(target.writers, Writers::One(_));
+    let output = writes.then(|| Output::prepare(&path)).transpose().map_err(|error| error.to_string())?;
     Ok(Ready { path, output, target, dtype, shape })
 }
 

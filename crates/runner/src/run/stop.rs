@@ -32,7 +32,9 @@ pub(super) fn holds(job: &Job<'_>, group: &mut PlanGroup, done: u64) -> Result<O
     };
     let mut values = Vec::new();
     for place in stop_buffers(&job.symbols, stop) {
-        let value = value(element(job, group, STOP_RANK, place)?);
+        // All ranks hold the same.
+        let rank = group.graphs().first().map_or(STOP_RANK, squall_core::TaskGraph::rank);
+        let value = value(element(job, group, rank, place)?);
         if matches!(value, Value::Float(float) if float.is_nan()) {
             return Ok(None);
         }

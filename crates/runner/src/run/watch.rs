@@ -6,7 +6,8 @@ use serde::{Serialize, Serializer};
 use squall_core::element::Exact;
 use squall_core::{BufferId, GroupError, PlanGroup, with_element};
 
-use super::until_next;
+use super::processes::Joined;
+use super::{RunError, until_next};
 use crate::expr::Value;
 use crate::expr::ast::Kind;
 use crate::manifest::model::{Watch, WatchEvery};
@@ -34,6 +35,11 @@ pub enum Number {
 }
 
 impl Number {
+    /// Reads what `Display` wrote.
+    fn parse(text: &str) -> Option<Number> {
+        text.parse().map(Number::Int).or_else(|_| text.parse().map(Number::Float)).ok()
+    }
+
     /// The nearest float.
     pub fn as_f64(self) -> f64 {
         match self {
@@ -94,10 +100,11 @@ pub(super) fn until_due(watches: &[Watch], done: u64, left: u64) -> u64 {
 pub(super) fn read(
     job: &Job<'_>,
     group: &mut PlanGroup,
+    joined: &Joined,
     done: u64,
     end: bool,
     readings: &mut Readings,
-) -> Result<(), GroupError> {
+) -> Result<(), RunError> {
     for (watch, (_, readings)) in job.manifest.watches.iter().zip(&mut readings.0) {
         let due = match watch.every.value {
             WatchEvery::End => end,
@@ -107,14 +114,34 @@ pub(super) fn read(
             continue;
         }
         let Some(rank) = watched_rank(watch, &job.env(0)) else { continue }; // refused when it was resolved
-        let mut values = Vec::new();
-        for place in watched_buffers(&job.symbols, watch) {
-            let name = job.manifest.buffers[place].name.value.clone();
-            values.push((name, element(job, group, rank, place)?));
-        }
-        readings.push(Reading { step: done, rank, value: shown(watch, &job.env(rank), &values) });
+        let value = if joined.has(rank) { Some(value_of(job, group, watch, rank)?) } else { None };
+        // Rank 0's process, which shows values, has those of rank 0 itself; of other ranks everyone is told.
+        let value = if rank == 0 { value } else { told(joined, value)? };
+        readings.extend(value.map(|value| Reading { step: done, rank, value }));
     }
     Ok(())
+}
+
+/// A watched value, by the rank where it is read.
+fn value_of(
+    job: &Job<'_>,
+    group: &mut PlanGroup,
+    watch: &Watch,
+    rank: u32,
+) -> Result<Option<Number>, GroupError> {
+    let mut values = Vec::new();
+    for place in watched_buffers(&job.symbols, watch) {
+        let name = job.manifest.buffers[place].name.value.clone();
+        values.push((name, element(job, group, rank, place)?));
+    }
+    Ok(shown(watch, &job.env(rank), &values))
+}
+
+/// A value that one of the processes has, told to all.
+fn told(joined: &Joined, mine: Option<Option<Number>>) -> Result<Option<Option<Number>>, RunError> {
+    let mine = mine.map(|value| value.map(|number| number.to_string()));
+    let told = joined.gather("a watched value", mine)?.into_iter().flatten().next();
+    Ok(told.map(|value| value.and_then(|text| Number::parse(&text))))
 }
 
 /// The one element of a rank's buffer.
@@ -172,7 +199,10 @@ mod tests {
     #[test]
     fn numbers_are_shown_short_and_whole() {
         let shown = |number: Number| (number.to_string(), serde_json::to_string(&number).unwrap());
-        let same = |text: &str| (text.to_owned(), text.to_owned());
+        let same = |text: &str| {
+            assert_eq!(Number::parse(text).map(|number| number.to_string()).as_deref(), Some(text));
+            (text.to_owned(), text.to_owned())
+        };
         assert_eq!(shown(Number::Int((1 << 53) + 1)), same("9007199254740993"));
         assert_eq!(shown(Number::Int(u64::MAX.into())), same("18446744073709551615"));
         assert_eq!(shown(Number::Int(i64::MIN.into())), same("-9223372036854775808"));

@@ -1,10 +1,12 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use squall_core::DType;
 use squall_core::world::MAX_WORLD;
+use squall_rendezvous::Place;
 use squall_runner::compare::Tolerance;
 use squall_runner::manifest::devices::{BACKENDS, Devices};
 
@@ -78,9 +80,32 @@ pub(crate) struct RunArgs {
     /// Go on from the newest whole checkpoint that an earlier run of the manifest has left in the folder of its `[checkpoint]`.
     #[arg(long)]
     pub(crate) resume: bool,
-    /// Print one JSON object on standard output, and nothing else there.
+    /// Print one JSON object on standard output, and nothing else there. Of a job of several processes, the one with rank 0 does.
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) process: ProcessArgs,
+}
+
+/// Which of a job's processes this is, where no launcher says so.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "One of several processes")]
+pub(crate) struct ProcessArgs {
+    /// Ranks of the whole job, of which this process runs some; a launcher such as torchrun, mpirun or srun tells by itself.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_WORLD)))]
+    pub(crate) world: Option<u32>,
+    /// This process's first rank.
+    #[arg(long, value_name = "R")]
+    pub(crate) rank: Option<u32>,
+    /// Ranks of each process, one after the other.
+    #[arg(long, value_name = "L", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_WORLD)))]
+    pub(crate) local_ranks: Option<u32>,
+    /// Where the processes meet: `tcp://HOST:PORT`, where rank 0 listens, or `file:PATH` on a file system that all share.
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) rendezvous: Option<Place>,
+    /// How long to wait for the others, and for all to be made ready, in place of the manifest's `init_timeout`.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) init_timeout: Option<Duration>,
 }
 
 /// `squall compare`.
@@ -229,6 +254,10 @@ fn parse_devices(text: &str) -> Result<Devices, String> {
         Some(help) => format!("{}; {help}", error.message),
         None => error.message,
     })
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    squall_runner::manifest::parse_duration(text).map_err(|error| error.message)
 }
 
 fn parse_kind(text: &str) -> Result<&'static str, String> {

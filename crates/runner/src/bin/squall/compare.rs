@@ -27,6 +27,7 @@ pub(crate) fn compare(registry: &Registry, args: &CompareArgs) -> u8 {
         file: Some(&args.manifest.manifest),
         devices: args.manifest.devices.as_ref(),
         steps: args.steps,
+        process: None,
     };
     let request = Request { run, with: args.with, tolerances, each: args.each };
     let result = compare::compare(&source.registry, &request, &mut terminal);

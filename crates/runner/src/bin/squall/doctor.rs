@@ -6,6 +6,7 @@ use squall_core::Registry;
 use squall_runner::machine::{self, ON_THE_HOST};
 
 use crate::output;
+use crate::processes;
 
 pub(crate) fn doctor(registry: &Registry) -> u8 {
     let mut text = format!("squall {}\n", env!("CARGO_PKG_VERSION"));
@@ -15,6 +16,11 @@ pub(crate) fn doctor(registry: &Registry) -> u8 {
         for line in lines {
             let _ = writeln!(text, "    {line}");
         }
+    }
+    let (headline, lines) = processes::findings();
+    let _ = writeln!(text, "\n{headline}");
+    for line in lines {
+        let _ = writeln!(text, "    {line}");
     }
     if registry.backend("cuda").is_none() {
         let _ = writeln!(text, "\ncuda: this build has no backend for it\n    {ON_THE_HOST}");

@@ -11,6 +11,7 @@ mod new;
 mod output;
 mod plan;
 mod plugin;
+mod processes;
 mod progress;
 mod run;
 mod signals;

@@ -8,29 +8,42 @@ use squall_runner::run::{self, Number, Readings, Request, Summary, Watcher};
 
 use crate::args::RunArgs;
 use crate::output;
+use crate::processes;
 use crate::progress::Progress;
 use crate::signals::Stop;
 use crate::source::Source;
 
 pub(crate) fn run(registry: &Registry, args: &RunArgs) -> u8 {
     let mut terminal = Terminal::on_signals();
-    let source = match Source::load(registry, &args.manifest) {
+    let mut source = match Source::load(registry, &args.manifest) {
         Ok(source) => source,
         Err(status) => return status,
     };
+    if let Some(limit) = args.process.init_timeout {
+        source.manifest.pipeline.init_timeout.value = limit;
+    }
     terminal.draw_over(&source);
+    let process = match processes::process(&args.process) {
+        Ok(process) => process,
+        Err(status) => return status,
+    };
+    // Of several processes the one with rank 0 tells of the run.
+    terminal.quiet = process.as_ref().is_some_and(|process| process.identity.ranks.start > 0);
+    let quiet = terminal.quiet;
     let request = Request {
         manifest: &source.manifest,
         folder: source.folder(),
         file: Some(&args.manifest.manifest),
         devices: args.manifest.devices.as_ref(),
         steps: args.steps,
+        process: process.as_ref(),
     };
     let run = if args.resume { run::resume } else { run::run };
     let result = run(&source.registry, &request, &mut terminal);
     // The bar is gone before anything is printed.
     drop(terminal);
     match result {
+        Ok(_) if quiet => 0,
         Ok(summary) if args.json => match serde_json::to_string(&summary) {
             Ok(text) => output::result(&format!("{text}\n")),
             Err(error) => output::fail(1, &error.to_string()),
@@ -82,12 +95,14 @@ pub(crate) struct Terminal {
     progress: Option<Progress>,
     /// The manifest's name and its text.
     manifest: (String, String),
+    /// Whether another process shows all this.
+    quiet: bool,
 }
 
 impl Terminal {
     /// From here on, signals stop the run.
     pub(crate) fn on_signals() -> Terminal {
-        Terminal { stop: Stop::on_signals(), progress: None, manifest: Default::default() }
+        Terminal { stop: Stop::on_signals(), progress: None, manifest: Default::default(), quiet: false }
     }
 
     /// The manifest that warnings are about.
@@ -98,16 +113,20 @@ impl Terminal {
 
 impl Watcher for Terminal {
     fn note(&mut self, note: &str) {
-        output::note(note);
+        if !self.quiet {
+            output::note(note);
+        }
     }
 
     fn warnings(&mut self, warnings: &[Diagnostic]) {
-        output::diagnostics(&self.manifest.0, &self.manifest.1, warnings);
+        if !self.quiet {
+            output::diagnostics(&self.manifest.0, &self.manifest.1, warnings);
+        }
     }
 
     fn begin(&mut self, steps: u64, interrupt: &Interrupt) {
         self.stop.through(interrupt);
-        self.progress = Progress::start(steps, interrupt);
+        self.progress = if self.quiet { None } else { Progress::start(steps, interrupt) };
     }
 
     fn readings(&mut self, readings: &Readings) {
