@@ -2,10 +2,11 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use half::{bf16, f16};
 use mpi::ffi;
 use squall_core::{DType, DeviceError};
 
-use crate::number;
+use crate::number::{Greater, Lesser, Product, Rule, Sum};
 use crate::process::Process;
 use crate::record::{Operator, Wire};
 
@@ -211,12 +212,9 @@ fn element(wire: Wire) -> ffi::MPI_Datatype {
     }
 }
 
-/// What MPI calls to combine elements.
-type Combine = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_int, *mut ffi::MPI_Datatype);
-
-/// The minima and maxima of floats: of [`DType::FLOATS`] in their order, the lesser and the greater.
+/// The operations that MPI has not.
 #[derive(Debug)]
-pub(crate) struct Operators([[ffi::MPI_Op; 2]; 4]);
+pub(crate) struct Operators(Vec<(Operator, ffi::MPI_Op)>);
 
 // SAFETY: as of `Comm`.
 unsafe impl Send for Operators {}
@@ -225,36 +223,46 @@ unsafe impl Sync for Operators {}
 
 impl Operators {
     pub(crate) fn new() -> Result<Operators, DeviceError> {
-        let made = |combine: Combine| {
+        let own: [(Operator, Combine); 14] = [
+            (Operator::WrappingSum(Wire::U8), combine::<u8, Sum>),
+            (Operator::WrappingSum(Wire::U32), combine::<u32, Sum>),
+            (Operator::WrappingSum(Wire::U64), combine::<u64, Sum>),
+            (Operator::WrappingProd(Wire::U8), combine::<u8, Product>),
+            (Operator::WrappingProd(Wire::U32), combine::<u32, Product>),
+            (Operator::WrappingProd(Wire::U64), combine::<u64, Product>),
+            (Operator::Lesser(DType::F16), combine::<f16, Lesser>),
+            (Operator::Lesser(DType::Bf16), combine::<bf16, Lesser>),
+            (Operator::Lesser(DType::F32), combine::<f32, Lesser>),
+            (Operator::Lesser(DType::F64), combine::<f64, Lesser>),
+            (Operator::Greater(DType::F16), combine::<f16, Greater>),
+            (Operator::Greater(DType::Bf16), combine::<bf16, Greater>),
+            (Operator::Greater(DType::F32), combine::<f32, Greater>),
+            (Operator::Greater(DType::F64), combine::<f64, Greater>),
+        ];
+        let made = own.into_iter().map(|(operator, combine)| {
             // SAFETY: a constant of MPI's.
             let mut op = unsafe { ffi::RSMPI_MAX };
             // SAFETY: the function has the form that MPI calls, and commutes.
             check("MPI_Op_create", unsafe { ffi::MPI_Op_create(Some(combine), 1, &mut op) })?;
-            Ok::<_, DeviceError>(op)
-        };
-        use half::{bf16, f16};
-        Ok(Operators([
-            [made(combine::<f16, false>)?, made(combine::<f16, true>)?],
-            [made(combine::<bf16, false>)?, made(combine::<bf16, true>)?],
-            [made(combine::<f32, false>)?, made(combine::<f32, true>)?],
-            [made(combine::<f64, false>)?, made(combine::<f64, true>)?],
-        ]))
+            Ok((operator, op))
+        });
+        Ok(Operators(made.collect::<Result<_, DeviceError>>()?))
     }
 
     /// MPI's handle of an operation.
-    pub(crate) fn handle(&self, operator: Operator) -> ffi::MPI_Op {
-        let of = |dtype: DType| DType::FLOATS.iter().position(|float| *float == dtype).unwrap_or(0);
+    pub(crate) fn handle(&self, operator: Operator) -> Result<ffi::MPI_Op, DeviceError> {
+        let own = self.0.iter().find(|(own, _)| *own == operator).map(|(_, op)| *op);
         // SAFETY: constants of MPI's.
-        unsafe {
+        let mpis = unsafe {
             match operator {
-                Operator::Sum => ffi::RSMPI_SUM,
-                Operator::Prod => ffi::RSMPI_PROD,
-                Operator::Max => ffi::RSMPI_MAX,
-                Operator::Min => ffi::RSMPI_MIN,
-                Operator::Lesser(dtype) => self.0[of(dtype)][0],
-                Operator::Greater(dtype) => self.0[of(dtype)][1],
+                Operator::Sum => Some(ffi::RSMPI_SUM),
+                Operator::Prod => Some(ffi::RSMPI_PROD),
+                Operator::Max => Some(ffi::RSMPI_MAX),
+                Operator::Min => Some(ffi::RSMPI_MIN),
+                _ => None,
             }
-        }
+        };
+        own.or(mpis).ok_or_else(|| DeviceError::Unsupported(format!("there is no operation {operator:?}")))
     }
 
     /// Gives them back.
@@ -262,28 +270,31 @@ impl Operators {
     /// # Safety
     /// Nobody uses them again.
     pub(crate) unsafe fn free(&self) {
-        for mut op in self.0.into_iter().flatten() {
+        for (_, mut op) in self.0.iter().copied() {
             // SAFETY: it was made here.
             unsafe { ffi::MPI_Op_free(&mut op) };
         }
     }
 }
 
-/// `both[i] = the lesser or the greater of with[i] and both[i]`, as MPI calls it.
-unsafe extern "C" fn combine<T: number::Ordered, const GREATER: bool>(
-    with: *mut c_void,
-    both: *mut c_void,
+/// What MPI calls to combine elements.
+type Combine = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_int, *mut ffi::MPI_Datatype);
+
+/// Elements of `inout` become what a rule makes of those of `given` and them, as MPI calls it.
+unsafe extern "C" fn combine<T: Copy, R: Rule<T>>(
+    given: *mut c_void,
+    inout: *mut c_void,
     len: *mut c_int,
     _: *mut ffi::MPI_Datatype,
 ) {
     // SAFETY: MPI gives both places and their length.
     let len = usize::try_from(unsafe { *len }).unwrap_or(0);
-    let (with, both) = (with.cast::<T>(), both.cast::<T>());
+    let (given, inout) = (given.cast::<T>(), inout.cast::<T>());
     for i in 0..len {
         // SAFETY: both places hold `len` elements; how MPI's own memory is aligned it does not say.
         unsafe {
-            let (a, b) = (with.add(i).read_unaligned(), both.add(i).read_unaligned());
-            both.add(i).write_unaligned(if GREATER { a.greater(b) } else { a.lesser(b) });
+            let (a, b) = (given.add(i).read_unaligned(), inout.add(i).read_unaligned());
+            inout.add(i).write_unaligned(R::both(a, b));
         }
     }
 }

@@ -78,7 +78,7 @@ impl Batch {
         let call = |(record, comm): (Record, Comm)| {
             let kind = Datatype::new(record.wire, record.unit, connection.largest())?;
             // A call that reduces nothing reads no operation.
-            let op = operators.handle(record.operator().unwrap_or(Operator::Sum));
+            let op = operators.handle(record.operator().unwrap_or(Operator::Sum))?;
             Ok(Posted { comm, record, kind, op })
         };
         let calls: Vec<Posted> =

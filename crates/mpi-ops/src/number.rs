@@ -1,32 +1,58 @@
-//! The arithmetic that MPI has not: minima and maxima as GPUs take them, averages, half types by way of `f32`.
+//! The arithmetic that MPI has not: integers that wrap, minima and maxima as GPUs take them, averages, half types by way of `f32`.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-/// Floats, with fmin and fmax.
-pub(crate) trait Ordered: Copy {
-    fn greater(self, other: Self) -> Self;
-    fn lesser(self, other: Self) -> Self;
+/// How two elements become one. None depends on which comes first, so that ranks which combine in different orders agree to the bit.
+pub(crate) trait Rule<T> {
+    fn both(a: T, b: T) -> T;
 }
 
-/// Whether `a` is the greater of two: a number wins over a NaN, and of two zeros the positive is the greater.
-macro_rules! ordered {
-    ($($t:ty, $nan:expr);*) => {$(
-        // Neither depends on which comes first, so that ranks which combine in different orders agree to the bit.
-        impl Ordered for $t {
-            fn greater(self, other: $t) -> $t {
-                let first = self > other || (self == other && self.is_sign_positive()) || other.is_nan();
-                if self.is_nan() && other.is_nan() { $nan } else if first { self } else { other }
+/// The sum, which wraps.
+pub(crate) struct Sum;
+/// The product, which wraps.
+pub(crate) struct Product;
+/// As fmax: a number wins over a NaN, and of two zeros the positive is the greater.
+pub(crate) struct Greater;
+/// As fmin: a number wins over a NaN, and of two zeros the negative is the lesser.
+pub(crate) struct Lesser;
+
+// Signed ones have the same bits.
+macro_rules! wrapping {
+    ($($t:ident),*) => {$(
+        impl Rule<$t> for Sum {
+            fn both(a: $t, b: $t) -> $t {
+                a.wrapping_add(b)
             }
-            fn lesser(self, other: $t) -> $t {
-                let first = self < other || (self == other && self.is_sign_negative()) || other.is_nan();
-                if self.is_nan() && other.is_nan() { $nan } else if first { self } else { other }
+        }
+        impl Rule<$t> for Product {
+            fn both(a: $t, b: $t) -> $t {
+                a.wrapping_mul(b)
             }
         }
     )*};
 }
 
-ordered!(f32, f32::NAN; f64, f64::NAN; f16, f16::NAN; bf16, bf16::NAN);
+wrapping!(u8, u32, u64);
+
+macro_rules! ordered {
+    ($($t:ident),*) => {$(
+        impl Rule<$t> for Greater {
+            fn both(a: $t, b: $t) -> $t {
+                let first = a > b || (a == b && a.is_sign_positive()) || b.is_nan();
+                if a.is_nan() && b.is_nan() { $t::NAN } else if first { a } else { b }
+            }
+        }
+        impl Rule<$t> for Lesser {
+            fn both(a: $t, b: $t) -> $t {
+                let first = a < b || (a == b && a.is_sign_negative()) || b.is_nan();
+                if a.is_nan() && b.is_nan() { $t::NAN } else if first { a } else { b }
+            }
+        }
+    )*};
+}
+
+ordered!(f16, bf16, f32, f64);
 
 /// A sum over so many ranks as their average.
 pub(crate) trait Average: Copy {
@@ -86,17 +112,24 @@ mod tests {
 
     #[test]
     fn a_number_wins_over_nan_and_zeros_are_ordered() {
-        assert_eq!((f32::NAN.greater(1.0), 1f32.greater(f32::NAN)), (1.0, 1.0));
-        assert_eq!((f64::NAN.lesser(1.0), 1f64.lesser(f64::NAN)), (1.0, 1.0));
-        assert_eq!(f16::NAN.lesser(f16::ONE), f16::ONE);
+        let (max, min) = (<Greater as Rule<f32>>::both, <Lesser as Rule<f32>>::both);
+        assert_eq!((max(f32::NAN, 1.0), max(1.0, f32::NAN)), (1.0, 1.0));
+        assert_eq!((min(f32::NAN, 1.0), min(1.0, f32::NAN)), (1.0, 1.0));
         let other = f32::from_bits(0xffc0_0001);
-        assert_eq!(f32::NAN.greater(other).to_bits(), other.greater(f32::NAN).to_bits());
-        assert!(bf16::NAN.greater(bf16::NAN).is_nan());
+        assert_eq!(max(f32::NAN, other).to_bits(), max(other, f32::NAN).to_bits());
+        assert!(min(f32::NAN, other).is_nan());
         for (a, b) in [(0.0f32, -0.0f32), (-0.0, 0.0)] {
-            assert_eq!((a.greater(b).to_bits(), a.lesser(b).to_bits()), (0f32.to_bits(), (-0f32).to_bits()));
+            assert_eq!((max(a, b).to_bits(), min(a, b).to_bits()), (0f32.to_bits(), (-0f32).to_bits()));
             let (a, b) = (bf16::from_f32(a), bf16::from_f32(b));
-            assert!(a.greater(b).is_sign_positive() && a.lesser(b).is_sign_negative());
+            assert!(Greater::both(a, b).is_sign_positive() && Lesser::both(a, b).is_sign_negative());
         }
+        assert_eq!(Lesser::both(f16::NAN, f16::ONE), f16::ONE);
+    }
+
+    #[test]
+    fn integers_wrap() {
+        assert_eq!((Sum::both(200u8, 100), Product::both(16u8, 17)), (44, 16));
+        assert_eq!((Sum::both(u64::MAX, 2), Product::both(1u32 << 31, 2)), (1, 0));
     }
 
     #[test]

@@ -51,6 +51,10 @@ pub(crate) enum Operator {
     Prod,
     Max,
     Min,
+    /// Of integers, with the bits that wrap.
+    WrappingSum(Wire),
+    /// As [`Operator::WrappingSum`].
+    WrappingProd(Wire),
     /// Of floats of that dtype, with fmin's rules.
     Lesser(DType),
     /// Of floats of that dtype, with fmax's rules.
@@ -72,15 +76,20 @@ impl Reduction {
     pub(crate) fn new(dtype: DType, reduce: ReduceOp) -> Reduction {
         let half = matches!(dtype, DType::F16 | DType::Bf16);
         let least = matches!(reduce, ReduceOp::Min);
+        let product = matches!(reduce, ReduceOp::Prod);
         let (wire, operator, widened) = match reduce {
+            ReduceOp::Sum | ReduceOp::Avg | ReduceOp::Prod if dtype.is_float() => {
+                let wire = if dtype == DType::F64 { Wire::F64 } else { Wire::F32 };
+                (wire, if product { Operator::Prod } else { Operator::Sum }, half)
+            }
+            // Not MPI's, which promises nothing of overflows: Open MPI 4.1.4 saturates 8 bits where the processor has AVX.
             ReduceOp::Sum | ReduceOp::Avg | ReduceOp::Prod => {
-                let wire = match dtype {
-                    DType::F16 | DType::Bf16 | DType::F32 => Wire::F32,
-                    DType::F64 => Wire::F64,
-                    // Unsigned: a signed sum that overflows is undefined in C, and the bits are the same.
-                    _ => Wire::moved(dtype),
-                };
-                (wire, if reduce == ReduceOp::Prod { Operator::Prod } else { Operator::Sum }, half)
+                let wire = Wire::moved(dtype);
+                (
+                    wire,
+                    if product { Operator::WrappingProd(wire) } else { Operator::WrappingSum(wire) },
+                    false,
+                )
             }
             ReduceOp::Max | ReduceOp::Min if dtype.is_float() => {
                 let wire = match dtype {
@@ -279,8 +288,10 @@ mod tests {
             let Reduction { wire, operator, widened, averaged } = Reduction::new(dtype, reduce);
             (wire, operator, widened, averaged)
         };
-        assert_eq!(of(DType::I8, ReduceOp::Sum), (Wire::U8, Operator::Sum, false, false));
-        assert_eq!(of(DType::I64, ReduceOp::Avg), (Wire::U64, Operator::Sum, false, true));
+        let sum = |wire| (wire, Operator::WrappingSum(wire), false, false);
+        assert_eq!(of(DType::I8, ReduceOp::Sum), sum(Wire::U8));
+        let average = (Wire::U64, Operator::WrappingSum(Wire::U64), false, true);
+        assert_eq!(of(DType::I64, ReduceOp::Avg), average);
         assert_eq!(of(DType::I32, ReduceOp::Min), (Wire::I32, Operator::Min, false, false));
         assert_eq!(of(DType::U32, ReduceOp::Max), (Wire::U32, Operator::Max, false, false));
         assert_eq!(of(DType::F32, ReduceOp::Prod), (Wire::F32, Operator::Prod, false, false));
