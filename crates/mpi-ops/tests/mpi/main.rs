@@ -38,6 +38,8 @@ struct Test {
     ranks: &'static [u32],
     body: fn(&'static Process) -> Outcome,
     end: End,
+    /// Whether it takes more memory than a machine may have, and is run when it is asked for.
+    large: bool,
 }
 
 /// How a test's processes end.
@@ -49,78 +51,38 @@ enum End {
     Aborted(i32),
 }
 
+impl Test {
+    const fn new(name: &'static str, ranks: &'static [u32], body: fn(&'static Process) -> Outcome) -> Test {
+        Test { name, ranks, body, end: End::Finished, large: false }
+    }
+
+    const fn ends(self, status: i32) -> Test {
+        Test { end: End::Aborted(status), ..self }
+    }
+
+    const fn large(self) -> Test {
+        Test { large: true, ..self }
+    }
+}
+
 const TESTS: &[Test] = &[
-    Test {
-        name: "every op gives what a plain loop gives",
-        ranks: &[1, 2, 3, 4],
-        body: values::all,
-        end: End::Finished,
-    },
-    Test {
-        name: "what MPI cannot count is split",
-        ranks: &[1, 2, 3, 4],
-        body: values::split,
-        end: End::Finished,
-    },
-    Test {
-        name: "floats of all sizes are near the exact sum",
-        ranks: &[3, 4],
-        body: values::near,
-        end: End::Finished,
-    },
-    Test { name: "groups progress jointly", ranks: &[1, 2, 3, 4], body: values::groups, end: End::Finished },
-    Test { name: "steps allocate nothing", ranks: &[2, 3], body: values::steps, end: End::Finished },
-    Test {
-        name: "processes tell each other bytes",
-        ranks: &[1, 2, 3, 4],
-        body: telling::bytes,
-        end: End::Finished,
-    },
-    Test { name: "a process knows its place", ranks: &[1, 3], body: telling::place, end: End::Finished },
-    Test {
-        name: "ranks that do not fit are refused on all",
-        ranks: &[2],
-        body: ending::misfits,
-        end: End::Finished,
-    },
-    Test {
-        name: "what is refused is an argument's",
-        ranks: &[2],
-        body: ending::arguments,
-        end: End::Finished,
-    },
-    Test {
-        name: "an idle abort costs the connection alone",
-        ranks: &[2],
-        body: ending::idle,
-        end: End::Finished,
-    },
-    Test {
-        name: "MPI is not finished under a connection",
-        ranks: &[2],
-        body: ending::early,
-        end: End::Finished,
-    },
-    Test {
-        name: "a rank that waits for a message is released",
-        ranks: &[2],
-        body: ending::receive,
-        end: End::Aborted(5),
-    },
-    Test {
-        name: "a rank that waits for a collective is released",
-        ranks: &[3],
-        body: ending::collective,
-        end: End::Aborted(5),
-    },
-    Test { name: "an error has MPI's own words", ranks: &[2], body: ending::truncated, end: End::Aborted(5) },
-    Test {
-        name: "a rank that does not connect is waited for until the deadline",
-        ranks: &[2],
-        body: ending::absent,
-        end: End::Aborted(5),
-    },
-    Test { name: "one process ends all", ranks: &[2], body: ending::all, end: End::Aborted(9) },
+    Test::new("every op gives what a plain loop gives", &[1, 2, 3, 4], values::all),
+    Test::new("what MPI cannot count is split", &[1, 2, 3, 4], values::split),
+    Test::new("floats of all sizes are near the exact sum", &[3, 4], values::near),
+    Test::new("groups progress jointly", &[1, 2, 3, 4], values::groups),
+    Test::new("steps allocate nothing", &[2, 3], values::steps),
+    Test::new("processes tell each other bytes", &[1, 2, 3, 4], telling::bytes),
+    Test::new("a process knows its place", &[1, 3], telling::place),
+    Test::new("ranks that do not fit are refused on all", &[2], ending::misfits),
+    Test::new("what is refused is an argument's", &[2], ending::arguments),
+    Test::new("an idle abort costs the connection alone", &[2], ending::idle),
+    Test::new("MPI is not finished under a connection", &[2], ending::early),
+    Test::new("a rank that waits for a message is released", &[2], ending::receive).ends(5),
+    Test::new("a rank that waits for a collective is released", &[3], ending::collective).ends(5),
+    Test::new("an error has MPI's own words", &[2], ending::truncated).ends(5),
+    Test::new("a rank that does not connect is waited for until the deadline", &[2], ending::absent).ends(5),
+    Test::new("one process ends all", &[2], ending::all).ends(9),
+    Test::new("more elements than MPI counts", &[2], values::large).large(),
 ];
 
 fn main() -> ExitCode {
@@ -134,7 +96,8 @@ fn main() -> ExitCode {
     let args = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     let trials = TESTS.iter().flat_map(|test| {
         test.ranks.iter().map(move |&ranks| {
-            Trial::test(format!("{} ({ranks})", test.name), move || launch(test, ranks).map_err(Failed::from))
+            let name = format!("{} ({ranks})", test.name);
+            Trial::test(name, move || launch(test, ranks).map_err(Failed::from)).with_ignored_flag(test.large)
         })
     });
     libtest_mimic::run(&args, trials.collect()).exit_code()

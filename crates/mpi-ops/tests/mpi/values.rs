@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use squall_core::conformance::{Buffer, Op, Outcome, Random, Rank};
 use squall_core::element::{Exact, to_f64};
-use squall_core::{BoundRange, CommId, DType, Element, Parts, ReduceOp, World, with_element};
+use squall_core::{
+    BoundRange, CommId, DType, DevicePtr, Element, Memory, Parts, ReduceOp, World, with_element,
+};
 use squall_mpi_ops::{Process, set_largest_count};
 
 use crate::joined;
@@ -606,6 +608,50 @@ pub(crate) fn steps(process: &'static Process) -> Outcome {
             work.enqueue(&mut *rank.stream).map_err(|error| error.to_string())?;
         }
         assert_eq!(ALLOCATIONS.with(Cell::get), before);
+        Ok(())
+    });
+    outcome.map(drop)
+}
+
+/// More elements than MPI counts, of one byte each: takes some 14 GB of memory for two ranks.
+pub(crate) fn large(process: &'static Process) -> Outcome {
+    let world = worlds(process);
+    let outcome = joined(process, &world)?.run(|rank| {
+        let (len, me, peer) = ((1u64 << 31) + 11, rank.rank, 1 - rank.rank);
+        let alloc = |rank: &Rank<'_>, bytes| rank.device.alloc(bytes).map_err(|error| error.to_string());
+        let (mut a, mut b) = (alloc(rank, len)?, alloc(rank, len)?);
+        let range = |memory: &dyn Memory, from: u64, to: u64| BoundRange {
+            ptr: DevicePtr(memory.ptr().0 + from),
+            dtype: DType::U8,
+            shape: [to - from].into(),
+        };
+        let spots = [0, 1, (1 << 31) - 2, (1 << 31) - 1, 1 << 31, len as usize - 1];
+        let set = |memory: &mut dyn Memory, value: u8| {
+            let bytes = memory.host().unwrap();
+            spots.iter().zip(value..).for_each(|(&at, value)| bytes[at] = value);
+        };
+        let is = |memory: &mut dyn Memory, value: u8| {
+            let bytes = memory.host().unwrap();
+            spots.iter().zip(value..).all(|(&at, value)| bytes[at] == value)
+        };
+        set(&mut *a, 10 * (me as u8 + 1));
+        let (all, other) = (range(&*a, 0, len), range(&*b, 0, len));
+        let op = Op::new("send_recv").buffer("send", all.clone()).rank("to", peer);
+        rank.run_group(&[op.buffer("recv", other.clone()).rank("from", peer)])?;
+        assert!(is(&mut *b, 10 * (peer as u8 + 1)), "send_recv");
+        rank.run_group(&[Op::new("broadcast").buffer("buffer", other.clone()).rank("root", 1)])?;
+        assert!(is(&mut *b, 10), "broadcast");
+        let op = Op::new("all_reduce").buffer("send", all).buffer("recv", other).reduce(ReduceOp::Max);
+        rank.run_group(&[op])?;
+        assert!(is(&mut *b, 20), "all_reduce");
+        // Each block can be counted, and both together cannot.
+        let half = (1u64 << 30) + 7;
+        b.host().unwrap()[half as usize * me as usize] = 7 + me as u8;
+        let own = range(&*b, half * u64::from(me), half * u64::from(me + 1));
+        let op = Op::new("all_gather").buffer("send", own).buffer("recv", range(&*b, 0, 2 * half));
+        rank.run_group(&[op])?;
+        let bytes = b.host().unwrap();
+        assert_eq!((bytes[0], bytes[half as usize]), (7, 8), "all_gather");
         Ok(())
     });
     outcome.map(drop)
