@@ -35,7 +35,7 @@ fn backends_and_kernels_depend_on_core_alone() {
         })
         .collect();
     assert_eq!(siblings["squall-core"], Vec::<&str>::new());
-    for package in ["squall-host-backend", "squall-kernels-std"] {
+    for package in ["squall-host-backend", "squall-kernels-std", "squall-mpi-ops"] {
         assert_eq!(siblings[package], ["squall-core"], "{package}");
     }
     assert_eq!(siblings["squall-dylib"], Vec::<&str>::new());
