@@ -38,6 +38,8 @@ struct Test {
     ranks: &'static [u32],
     body: fn(&'static Process) -> Outcome,
     end: End,
+    /// What a process does before it starts; `Some` where that is all.
+    before: fn() -> Option<Outcome>,
     /// Whether it takes more memory than a machine may have, and is run when it is asked for.
     large: bool,
 }
@@ -53,11 +55,15 @@ enum End {
 
 impl Test {
     const fn new(name: &'static str, ranks: &'static [u32], body: fn(&'static Process) -> Outcome) -> Test {
-        Test { name, ranks, body, end: End::Finished, large: false }
+        Test { name, ranks, body, end: End::Finished, before: || None, large: false }
     }
 
     const fn ends(self, status: i32) -> Test {
         Test { end: End::Aborted(status), ..self }
+    }
+
+    const fn after(self, before: fn() -> Option<Outcome>) -> Test {
+        Test { before, ..self }
     }
 
     const fn large(self) -> Test {
@@ -77,6 +83,9 @@ const TESTS: &[Test] = &[
     Test::new("what is refused is an argument's", &[2], ending::arguments),
     Test::new("an idle abort costs the connection alone", &[2], ending::idle),
     Test::new("MPI is not finished under a connection", &[2], ending::early),
+    Test::new("threads that take turns have one connection", &[1, 2], ending::turns)
+        .after(ending::serialized),
+    Test::new("a thread of one's own is too little", &[1, 2], ending::turns).after(ending::funneled),
     Test::new("a rank that waits for a message is released", &[2], ending::receive).ends(5),
     Test::new("a rank that waits for a collective is released", &[3], ending::collective).ends(5),
     Test::new("an error has MPI's own words", &[2], ending::truncated).ends(5),
@@ -142,6 +151,11 @@ const WELL: &str = "this rank is well";
 /// One rank of a test.
 fn rank_of(name: &str) -> ExitCode {
     let test = TESTS.iter().find(|test| test.name == name).expect("the name of a test");
+    if let Some(outcome) = (test.before)() {
+        outcome.unwrap();
+        println!("{WELL}");
+        return ExitCode::SUCCESS;
+    }
     let process = Process::start().unwrap();
     let outcome = (test.body)(process).and_then(|()| match test.end {
         End::Finished => process.finish().map_err(|error| error.to_string()),
