@@ -77,6 +77,7 @@ const TESTS: &[Test] = &[
     Test::new("floats of all sizes are near the exact sum", &[3, 4], values::near),
     Test::new("groups progress jointly", &[1, 2, 3, 4], values::groups),
     Test::new("steps allocate nothing", &[2, 3], values::steps),
+    Test::new("a plan group of one rank runs", &[1], values::plan),
     Test::new("processes tell each other bytes", &[1, 2, 3, 4], telling::bytes),
     Test::new("a process knows its place", &[1, 3], telling::place),
     Test::new("ranks that do not fit are refused on all", &[2], ending::misfits),
