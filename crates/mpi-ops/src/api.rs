@@ -2,9 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use half::{bf16, f16};
 use mpi::ffi;
-use squall_core::{DType, DeviceError};
+use squall_core::{DType, DeviceError, with_element};
 
 use crate::number::{Greater, Lesser, Product, Rule, Sum};
 use crate::process::Process;
@@ -203,16 +202,13 @@ fn element(wire: Wire) -> ffi::MPI_Datatype {
             Wire::U16 => ffi::RSMPI_UINT16_T,
             Wire::U32 => ffi::RSMPI_UINT32_T,
             Wire::U64 => ffi::RSMPI_UINT64_T,
-            Wire::I8 => ffi::RSMPI_INT8_T,
-            Wire::I32 => ffi::RSMPI_INT32_T,
-            Wire::I64 => ffi::RSMPI_INT64_T,
             Wire::F32 => ffi::RSMPI_FLOAT,
             Wire::F64 => ffi::RSMPI_DOUBLE,
         }
     }
 }
 
-/// The operations that MPI has not.
+/// The operations that are not MPI's own.
 #[derive(Debug)]
 pub(crate) struct Operators(Vec<(Operator, ffi::MPI_Op)>);
 
@@ -223,23 +219,21 @@ unsafe impl Sync for Operators {}
 
 impl Operators {
     pub(crate) fn new() -> Result<Operators, DeviceError> {
-        let own: [(Operator, Combine); 14] = [
-            (Operator::WrappingSum(Wire::U8), combine::<u8, Sum>),
+        let wrapping = [
+            (Operator::WrappingSum(Wire::U8), combine::<u8, Sum> as Combine),
             (Operator::WrappingSum(Wire::U32), combine::<u32, Sum>),
             (Operator::WrappingSum(Wire::U64), combine::<u64, Sum>),
             (Operator::WrappingProd(Wire::U8), combine::<u8, Product>),
             (Operator::WrappingProd(Wire::U32), combine::<u32, Product>),
             (Operator::WrappingProd(Wire::U64), combine::<u64, Product>),
-            (Operator::Lesser(DType::F16), combine::<f16, Lesser>),
-            (Operator::Lesser(DType::Bf16), combine::<bf16, Lesser>),
-            (Operator::Lesser(DType::F32), combine::<f32, Lesser>),
-            (Operator::Lesser(DType::F64), combine::<f64, Lesser>),
-            (Operator::Greater(DType::F16), combine::<f16, Greater>),
-            (Operator::Greater(DType::Bf16), combine::<bf16, Greater>),
-            (Operator::Greater(DType::F32), combine::<f32, Greater>),
-            (Operator::Greater(DType::F64), combine::<f64, Greater>),
         ];
-        let made = own.into_iter().map(|(operator, combine)| {
+        let ordered = DType::ALL.iter().flat_map(|&dtype| {
+            with_element!(dtype, T => [
+                (Operator::Lesser(dtype), combine::<T, Lesser> as Combine),
+                (Operator::Greater(dtype), combine::<T, Greater>),
+            ])
+        });
+        let made = wrapping.into_iter().chain(ordered).map(|(operator, combine)| {
             // SAFETY: a constant of MPI's.
             let mut op = unsafe { ffi::RSMPI_MAX };
             // SAFETY: the function has the form that MPI calls, and commutes.
@@ -257,8 +251,6 @@ impl Operators {
             match operator {
                 Operator::Sum => Some(ffi::RSMPI_SUM),
                 Operator::Prod => Some(ffi::RSMPI_PROD),
-                Operator::Max => Some(ffi::RSMPI_MAX),
-                Operator::Min => Some(ffi::RSMPI_MIN),
                 _ => None,
             }
         };

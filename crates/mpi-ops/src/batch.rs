@@ -25,14 +25,14 @@ pub(crate) struct Batch {
 }
 
 struct Held {
-    /// Keeps the communicators from being freed.
-    connection: Arc<Connection>,
     before: Vec<Local>,
     calls: Vec<Posted>,
     after: Vec<Local>,
     flight: Flight,
     /// Where copies are, if there are any.
     _scratch: Option<Box<dyn Memory>>,
+    /// Keeps the communicators from being freed, and MPI from being finalised. Dropped last: types are given back before.
+    connection: Arc<Connection>,
 }
 
 /// A call with its handles.
@@ -88,12 +88,12 @@ impl Batch {
             return Err(DeviceError::Unsupported(text).into());
         }
         let held = Held {
-            connection: connection.clone(),
             before: layout.before,
             after: layout.after,
             flight: Flight::new(calls.len()),
             calls,
             _scratch: scratch,
+            connection: connection.clone(),
         };
         Ok(Batch { held: ManuallyDrop::new(held), in_flight: false })
     }

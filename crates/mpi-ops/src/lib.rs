@@ -27,8 +27,9 @@
 //!   an all_reduce as much as its buffer.
 //! - *Half types* are summed and multiplied as `f32`, and rounded once, as the host does it. The cost is twice the bytes on the way, and
 //!   memory for both.
-//! - *Sums and products of integers, minima and maxima of floats* are operations of squall's own, since MPI's leave open what an overflow or
-//!   a NaN does. Open MPI 4.1.4 saturates sums of 8 bits where the processor has AVX.
+//! - *Reductions of integers, minima and maxima of floats* are operations of squall's own, since MPI's leave open what an overflow or a
+//!   NaN does, and are not right everywhere: Open MPI 4.1.4 saturates sums of 8 bits where the processor has AVX, and MPICH 4.0.2 takes the
+//!   greater of two unsigned bytes as if they were signed.
 //! - *More than 2³¹ - 1 elements*, which MPI cannot count, go as units of many elements, in pieces, or as messages, by the same rule on
 //!   all ranks.
 //! - *Empty ranges* are no calls, and neither are collectives of one rank.

@@ -1,4 +1,4 @@
-//! The arithmetic that MPI has not: integers that wrap, minima and maxima as GPUs take them, averages, half types by way of `f32`.
+//! The arithmetic that is not left to MPI: integers that wrap, minima and maxima as GPUs take them, averages, half types by way of `f32`.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -12,9 +12,9 @@ pub(crate) trait Rule<T> {
 pub(crate) struct Sum;
 /// The product, which wraps.
 pub(crate) struct Product;
-/// As fmax: a number wins over a NaN, and of two zeros the positive is the greater.
+/// The greater, of floats as fmax: a number wins over a NaN, and of two zeros the positive is the greater.
 pub(crate) struct Greater;
-/// As fmin: a number wins over a NaN, and of two zeros the negative is the lesser.
+/// The lesser, of floats as fmin: a number wins over a NaN, and of two zeros the negative is the lesser.
 pub(crate) struct Lesser;
 
 // Signed ones have the same bits.
@@ -53,6 +53,23 @@ macro_rules! ordered {
 }
 
 ordered!(f16, bf16, f32, f64);
+
+macro_rules! whole {
+    ($($t:ident),*) => {$(
+        impl Rule<$t> for Greater {
+            fn both(a: $t, b: $t) -> $t {
+                a.max(b)
+            }
+        }
+        impl Rule<$t> for Lesser {
+            fn both(a: $t, b: $t) -> $t {
+                a.min(b)
+            }
+        }
+    )*};
+}
+
+whole!(i8, u8, i32, u32, i64, u64);
 
 /// A sum over so many ranks as their average.
 pub(crate) trait Average: Copy {

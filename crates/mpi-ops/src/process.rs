@@ -247,7 +247,7 @@ impl Process {
     }
 
     /// Ends this process with a status and, where MPI was started and not finished, all processes of the job by `MPI_Abort`. Nothing of
-    /// this process is dropped.
+    /// this process is dropped, and what the launcher has not read of its output may be lost.
     pub fn abort(status: i32) -> ! {
         if Process::started().is_some_and(|process| !process.finished.load(Ordering::Acquire)) {
             // SAFETY: MPI is initialised. It is called whatever other threads do: it ends them.

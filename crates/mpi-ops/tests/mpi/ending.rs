@@ -1,12 +1,15 @@
 //! How connections and processes end, and what is refused.
 
+use std::ffi::c_int;
+use std::ptr::null_mut;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mpi::ffi;
 use squall_core::conformance::{Op, Outcome, Rank};
 use squall_core::{DType, DeviceError, Library as _, ReduceOp, World};
 use squall_mpi_ops::{MpiLibrary, Process};
-use std::sync::Arc;
 
 use crate::{connect, joined, world};
 
@@ -100,6 +103,47 @@ pub(crate) fn early(process: &'static Process) -> Outcome {
     let error = connect(&world(process), &[process.rank()], SHORT).err().map(|error| error.to_string());
     assert_eq!(error.as_deref(), Some("MPI was finalised in this process"));
     Ok(())
+}
+
+/// Initialises MPI as a program may that uses it for itself. What it then grants is what was asked for, of the MPIs that were tried.
+fn initialised(level: c_int) {
+    let mut granted = 0;
+    // SAFETY: nobody has initialised MPI in this process.
+    let code = unsafe { ffi::MPI_Init_thread(null_mut(), null_mut(), level, &mut granted) };
+    assert_eq!((code, granted), (0, level));
+}
+
+/// Ends what `initialised` began.
+fn finalised() {
+    // SAFETY: MPI is initialised, and nobody uses it any more.
+    assert_eq!(unsafe { ffi::MPI_Finalize() }, 0);
+}
+
+pub(crate) fn serialized() -> Option<Outcome> {
+    // SAFETY: a constant of MPI's.
+    initialised(unsafe { ffi::RSMPI_THREAD_SERIALIZED });
+    None
+}
+
+pub(crate) fn turns(process: &'static Process) -> Outcome {
+    let first = connect(&world(process), &[process.rank()], SHORT).map_err(|error| error.to_string())?;
+    let error = connect(&world(process), &[process.rank()], SHORT).err().map(|error| error.to_string());
+    assert!(error.unwrap_or_default().contains("one thread of a process at a time"));
+    drop(first);
+    joined(process, &world(process))?.run(|_| Ok(())).map(drop)?;
+    process.finish().map_err(|error| error.to_string())?;
+    // What the program began is the program's to end.
+    finalised();
+    Ok(())
+}
+
+pub(crate) fn funneled() -> Option<Outcome> {
+    // SAFETY: a constant of MPI's.
+    initialised(unsafe { ffi::RSMPI_THREAD_FUNNELED });
+    let error = Process::start().unwrap_err().to_string();
+    assert!(error.contains("MPI_THREAD_SERIALIZED") && Process::started().is_none(), "{error}");
+    finalised();
+    Some(Ok(()))
 }
 
 /// Runs a group on rank 0 that the others never join, aborts it, and looks at what is left.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use squall_core::conformance::{Buffer, Op, Outcome, Random, Rank};
 use squall_core::element::{Exact, to_f64};
 use squall_core::{
-    BoundRange, CommId, DType, DevicePtr, Element, Memory, Parts, ReduceOp, World, with_element,
+    BoundRange, BufferDecl, CommId, DType, DevicePtr, Element, Memory, OpSpec, Options, Parts, PlanGroup,
+    ReduceOp, Registry, TaskGraph, Upload, World, verify, with_element,
 };
 use squall_mpi_ops::{Process, set_largest_count};
 
@@ -48,7 +49,7 @@ fn everywhere(process: &'static Process, body: fn(&mut Bench<'_, '_>) -> Outcome
 pub(crate) fn all(process: &'static Process) -> Outcome {
     everywhere(process, |bench| {
         // Long ones, which MPI moves and reduces in other ways, on the world alone: they take most of the time.
-        let lens: &[u64] = if bench.comm == CommId::WORLD { &[0, 1, 7, 1000, 70_000] } else { &[0, 7, 1000] };
+        let lens: &[u64] = if bench.comm == CommId::WORLD { &[0, 1, 7, 1000, 20_000] } else { &[0, 7, 1000] };
         for &len in lens {
             bench.reductions(len)?;
             bench.moves(len)?;
@@ -559,6 +560,30 @@ pub(crate) fn groups(process: &'static Process) -> Outcome {
         Ok(())
     });
     outcome.map(drop)
+}
+
+/// From a graph to its outputs, by the library's name.
+pub(crate) fn plan(_: &'static Process) -> Outcome {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let registry = Registry::linked().map_err(|error| text(&error))?;
+    let world = Arc::new(World::new(1).unwrap());
+    let mut graph = TaskGraph::builder(&registry, &world, 0, "host");
+    let x = graph.buffer(BufferDecl::new("x", DType::I64, [5]).upload(Upload::First));
+    let y = graph.buffer(BufferDecl::new("y", DType::I64, [5]));
+    let sum = OpSpec::new("all_reduce").arg("buffer", x).arg("reduce", ReduceOp::Avg);
+    graph.step(sum.by("mpi"));
+    let turn = OpSpec::new("send_recv").arg("send", x).arg("to", 0).arg("recv", y).arg("from", 0);
+    graph.step(turn.by("mpi"));
+    let verified =
+        verify(vec![graph.build().map_err(|error| text(&error))?]).map_err(|error| text(&error))?;
+    let device = registry.open("host", 0).map_err(|error| text(&error))?;
+    let mut group =
+        PlanGroup::new(&registry, verified, &[device], Options::default()).map_err(|error| text(&error))?;
+    let (x, y) = (group.buffer("x").unwrap(), group.buffer("y").unwrap());
+    group.write(0, x, &[3i64, 1, 4, 1, 5]).map_err(|error| text(&error))?;
+    group.execute_many(3).map_err(|error| text(&error))?;
+    assert_eq!(group.read::<i64>(0, y).map_err(|error| text(&error))?, [3, 1, 4, 1, 5]);
+    Ok(())
 }
 
 /// Counts this thread's allocations.
