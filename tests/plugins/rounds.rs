@@ -54,8 +54,14 @@ fn rounds<P: AsRef<Path>>(plugins: &[P]) {
     let round = || {
         let registry = plugin::load(&linked, &wanted).unwrap().registry;
         let folder = Path::new(".");
-        let request =
-            Request { manifest: &manifest, folder, file: None, devices: Some(&devices), steps: None, process: None };
+        let request = Request {
+            manifest: &manifest,
+            folder,
+            file: None,
+            devices: Some(&devices),
+            steps: None,
+            process: None,
+        };
         assert_eq!(run::run(&registry, &request, &mut Silent).unwrap().world, 4);
     };
     // What is made once, as by the allocator for each thread, is there after some.

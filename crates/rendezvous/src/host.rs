@@ -3,8 +3,8 @@
 use std::fs;
 use std::net::{IpAddr, UdpSocket};
 
-/// The host's name.
-pub(crate) fn name() -> String {
+/// The name of the machine that this process is on.
+pub fn name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 

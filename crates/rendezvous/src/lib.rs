@@ -23,6 +23,7 @@ mod place;
 mod wire;
 
 pub use error::MeetError;
+pub use host::name as host_name;
 pub use hub::Agreed;
 pub use identity::{Flags, Identity, IdentityError, TOKEN, identify};
 pub use meeting::{Invitation, Meeting, meet};

@@ -56,7 +56,8 @@ grid = {{ threads = 1, block = 1 }}
 
 fn timed(registry: &Registry, mib: u64, checkpoint: bool, folder: &Path) -> Duration {
     let (manifest, _) = parse(&manifest(mib, checkpoint)).unwrap();
-    let request = Request { manifest: &manifest, folder, file: None, devices: None, steps: None, process: None };
+    let request =
+        Request { manifest: &manifest, folder, file: None, devices: None, steps: None, process: None };
     let start = Instant::now();
     run::run(registry, &request, &mut Quiet).unwrap();
     let elapsed = start.elapsed();

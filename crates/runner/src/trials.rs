@@ -209,7 +209,14 @@ fn devices(kind: &str, world: u32) -> Result<Devices, String> {
 }
 
 fn request<'a>(manifest: &'a Manifest, devices: &'a Devices) -> Request<'a> {
-    Request { manifest, folder: Path::new("."), file: None, devices: Some(devices), steps: Some(STEPS), process: None }
+    Request {
+        manifest,
+        folder: Path::new("."),
+        file: None,
+        devices: Some(devices),
+        steps: Some(STEPS),
+        process: None,
+    }
 }
 
 /// No float may differ.

@@ -137,7 +137,8 @@ static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 /// The plugins that this process has opened, each with the SHA-256 of its file, by name.
 pub(crate) fn in_use() -> Vec<String> {
     let all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let opened = all.iter().filter_map(|known| Some((known.outcome.as_ref().ok()?.plugin.origin(), &known.sha256)));
+    let opened =
+        all.iter().filter_map(|known| Some((known.outcome.as_ref().ok()?.plugin.origin(), &known.sha256)));
     let mut lines: Vec<String> = opened.map(|(origin, sha256)| format!("{origin} ({sha256})")).collect();
     lines.sort();
     lines

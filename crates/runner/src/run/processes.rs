@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use squall_core::{
-    Backend, Device, DeviceError, Diagnostic, Ending, EndingKind, Label, Options, PlanGroup, Registry, Verified,
+    Backend, Device, DeviceError, Diagnostic, Ending, EndingKind, Label, Options, PlanGroup, Registry,
+    Verified,
 };
 use squall_rendezvous::{Agreed, Identity, Invitation, Meeting, meet};
 
@@ -263,13 +264,14 @@ impl Joined {
         let Some(meeting) = &self.meeting else { return Ok(vec![mine]) };
         let failed = |error: String| RunError::Others { what: name.to_string(), error };
         let bytes = serde_json::to_vec(&mine).map_err(|error| failed(error.to_string()))?;
-        let all = meeting.all_gather(name, &bytes, Instant::now() + self.parting).map_err(|error| {
-            match (meeting.ended(), error) {
-                (Some(ending), _) => RunError::Ended(ending),
-                (None, DeviceError::Late(text)) => RunError::Late(text),
-                (None, error) => failed(error.to_string()),
-            }
-        })?;
+        let all =
+            meeting.all_gather(name, &bytes, Instant::now() + self.parting).map_err(|error| {
+                match (meeting.ended(), error) {
+                    (Some(ending), _) => RunError::Ended(ending),
+                    (None, DeviceError::Late(text)) => RunError::Late(text),
+                    (None, error) => failed(error.to_string()),
+                }
+            })?;
         all.iter()
             .map(|bytes| serde_json::from_slice(bytes).map_err(|error| failed(error.to_string())))
             .collect()
@@ -287,9 +289,8 @@ impl Joined {
                 let kind = if error.is_interrupt() { EndingKind::Interrupted } else { EndingKind::Failed };
                 // Said once: what a plan group told comes first.
                 meeting.tell(Ending { kind, text: error.to_string() });
-                // Rank 0's process carries what the others still say.
-                let wait = if self.ranks.contains(&0) { Duration::from_secs(2) } else { Duration::ZERO };
-                meeting.leave(Instant::now() + wait);
+                // Each has something to say before any is taken down by a launcher, and rank 0's process carries it.
+                meeting.leave(Instant::now() + Duration::from_secs(2));
                 Err(error)
             }
         }

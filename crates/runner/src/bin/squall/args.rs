@@ -85,6 +85,9 @@ pub(crate) struct RunArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) process: ProcessArgs,
+    /// Start so many processes of this command on this machine, and end with the first that fails. Clusters have launchers of their own.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_WORLD)), conflicts_with_all = ["world", "rank"])]
+    pub(crate) processes: Option<u32>,
 }
 
 /// Which of a job's processes this is, where no launcher says so.
@@ -106,6 +109,9 @@ pub(crate) struct ProcessArgs {
     /// How long to wait for the others, and for all to be made ready, in place of the manifest's `init_timeout`.
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) init_timeout: Option<Duration>,
+    /// Keep what each process prints in a file of its own there, too, by its first rank: `rank-0.log`.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) log_dir: Option<PathBuf>,
 }
 
 /// `squall compare`.

@@ -6,6 +6,7 @@ mod compare;
 mod doctor;
 mod ending;
 mod explain;
+mod launch;
 mod list;
 mod new;
 mod output;
@@ -27,6 +28,7 @@ use squall_cuda_backend as _;
 #[cfg(feature = "host")]
 use squall_host_backend as _;
 use squall_kernels_std as _;
+use squall_mpi_ops as _;
 #[cfg(feature = "nccl")]
 use squall_nccl_ops as _;
 
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         },
         Err(duplicate) => output::fail(2, &duplicate.to_string()),
     };
+    let status = processes::end(status);
     ending::meant();
     ExitCode::from(status)
 }

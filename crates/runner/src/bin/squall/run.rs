@@ -7,6 +7,7 @@ use squall_runner::render::count;
 use squall_runner::run::{self, Number, Readings, Request, Summary, Watcher};
 
 use crate::args::RunArgs;
+use crate::launch;
 use crate::output;
 use crate::processes;
 use crate::progress::Progress;
@@ -14,6 +15,9 @@ use crate::signals::Stop;
 use crate::source::Source;
 
 pub(crate) fn run(registry: &Registry, args: &RunArgs) -> u8 {
+    if let Some(processes) = args.processes {
+        return launch::launch(registry, args, processes);
+    }
     let mut terminal = Terminal::on_signals();
     let mut source = match Source::load(registry, &args.manifest) {
         Ok(source) => source,
@@ -23,7 +27,7 @@ pub(crate) fn run(registry: &Registry, args: &RunArgs) -> u8 {
         source.manifest.pipeline.init_timeout.value = limit;
     }
     terminal.draw_over(&source);
-    let process = match processes::process(&args.process) {
+    let process = match processes::process(&args.process, source.manifest.pipeline.init_timeout.value) {
         Ok(process) => process,
         Err(status) => return status,
     };
