@@ -115,7 +115,11 @@ pub fn run_manifest(
     devices: Option<&Devices>,
     steps: Option<u64>,
 ) -> Result<Summary, RunError> {
-    run::run(registry(), &Request { manifest, folder, file: None, devices, steps }, &mut Silent)
+    run::run(
+        registry(),
+        &Request { manifest, folder, file: None, devices, steps, process: None },
+        &mut Silent,
+    )
 }
 
 /// So many host devices.

@@ -6,10 +6,11 @@ use crate::harness::{Ended, Folder};
 
 /// What no manifest alone brings about: a file that is no text or no manifest, a plugin that is wrong, graphs that are built in Rust, a device or a
 /// disk that fails, a command line. The pages of these show no manifests.
-const ELSEWHERE: [&str; 31] = [
-    "E0001", "E0002", "E0005", "E0165", "E0172", "E0173", "E0174", "E0175", "E0176", "E0177", "E0203",
-    "E0212", "E0214", "E0215", "E0216", "E0229", "E0234", "E0301", "E0303", "E0304", "E0305", "E0314",
-    "E0315", "E0316", "E0317", "E0402", "E0403", "E0404", "E0405", "E0406", "W0001",
+const ELSEWHERE: [&str; 34] = [
+    "E0001", "E0002", "E0005", "E0165", "E0166", "E0167", "E0168", "E0172", "E0173", "E0174", "E0175",
+    "E0176", "E0177", "E0203", "E0212", "E0214", "E0215", "E0216", "E0229", "E0234", "E0301", "E0303",
+    "E0304", "E0305", "E0314", "E0315", "E0316", "E0317", "E0402", "E0403", "E0404", "E0405", "E0406",
+    "W0001",
 ];
 
 /// The fenced manifest of a kind, and whether it is to be run.

@@ -17,6 +17,7 @@
 //! | [`libraries`] | when the GPUs' libraries are opened, and what is said where they are missing or broken |
 //! | [`lists`] | `list` and `doctor`; exactly which kernels and ops are linked |
 //! | [`plans`] | `plan` |
+//! | [`processes`] | several processes: who a process is, and the meeting |
 //! | [`worlds`] | `check` of many numbers of ranks |
 
 #![cfg(unix)]
@@ -33,6 +34,7 @@ mod libraries;
 mod lists;
 mod outputs;
 mod plans;
+mod processes;
 mod refusals;
 mod running;
 mod set;
