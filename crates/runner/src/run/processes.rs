@@ -134,7 +134,8 @@ impl<'a> Part<'a> {
             Err(error) => {
                 let text = format!("{error}");
                 meeting.tell(Ending { kind: EndingKind::Failed, text });
-                meeting.leave(Instant::now());
+                // Rank 0's process tells the others yet that they have met.
+                meeting.leave(Instant::now() + Duration::from_secs(2));
                 Err(error)
             }
         }
