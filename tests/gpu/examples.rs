@@ -71,6 +71,7 @@ pub(crate) fn task_by_task(on: On) {
                     file: None,
                     devices: Some(&devices),
                     steps: Some(steps),
+                    process: None,
                 };
                 let request = Request { run, with: on.kind, tolerances: Tolerances::default(), each: true };
                 let compared = compare::compare(registry(), &request, &mut Silent)
