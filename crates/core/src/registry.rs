@@ -76,6 +76,35 @@ macro_rules! register_op {
     ($($item:expr),+ $(,)?) => { $crate::register_item!(Op: $($item),+); };
 }
 
+/// Lets a library's op, a struct around one of squall's own [contracts](crate::ops), be described as that contract:
+/// `described_by_contract!(NcclOp)` for `struct NcclOp(&'static Contract)`.
+#[macro_export]
+macro_rules! described_by_contract {
+    ($op:ty) => {
+        impl $crate::Task for $op {
+            fn name(&self) -> &'static str {
+                self.0.name()
+            }
+
+            fn summary(&self) -> &'static str {
+                self.0.summary()
+            }
+
+            fn params(&self) -> &'static [$crate::ParamDef] {
+                self.0.params()
+            }
+
+            fn example(&self) -> &'static str {
+                self.0.example()
+            }
+
+            fn describe(&self, args: &$crate::Args<'_>) -> Result<$crate::Description, $crate::ArgError> {
+                self.0.describe(args)
+            }
+        }
+    };
+}
+
 /// Two things that cannot both be registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

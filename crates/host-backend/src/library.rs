@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use squall_core::ops::{self, Contract};
 use squall_core::{
-    ArgError, Args, CommId, Connect, Description, DeviceError, Library, LibraryOp, Needs, OpCall, OpError,
-    ParamDef, Prepare, Session, Task, Work, register_library, register_op,
+    CommId, Connect, DeviceError, Library, LibraryOp, Needs, OpCall, OpError, Prepare, Session, Work,
+    described_by_contract, register_library, register_op,
 };
 
 use crate::collective::{Batch, Hub, Team};
@@ -108,27 +108,7 @@ impl RankSession {
 /// One of squall's own ops on host devices.
 struct HostOp(&'static Contract);
 
-impl Task for HostOp {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-
-    fn summary(&self) -> &'static str {
-        self.0.summary()
-    }
-
-    fn params(&self) -> &'static [ParamDef] {
-        self.0.params()
-    }
-
-    fn example(&self) -> &'static str {
-        self.0.example()
-    }
-
-    fn describe(&self, args: &Args<'_>) -> Result<Description, ArgError> {
-        self.0.describe(args)
-    }
-}
+described_by_contract!(HostOp);
 
 impl LibraryOp for HostOp {
     fn library(&self) -> &'static str {

@@ -2,8 +2,7 @@
 
 use squall_core::ops::{self, Contract};
 use squall_core::{
-    ArgError, Args, Description, DeviceError, LibraryOp, Needs, OpCall, OpError, ParamDef, Prepare, Task,
-    Work, register_op,
+    DeviceError, LibraryOp, Needs, OpCall, OpError, Prepare, Work, described_by_contract, register_op,
 };
 
 use crate::batch::Batch;
@@ -27,27 +26,7 @@ register_op!(
 /// One of squall's own ops on host devices.
 struct MpiOp(&'static Contract);
 
-impl Task for MpiOp {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-
-    fn summary(&self) -> &'static str {
-        self.0.summary()
-    }
-
-    fn params(&self) -> &'static [ParamDef] {
-        self.0.params()
-    }
-
-    fn example(&self) -> &'static str {
-        self.0.example()
-    }
-
-    fn describe(&self, args: &Args<'_>) -> Result<Description, ArgError> {
-        self.0.describe(args)
-    }
-}
+described_by_contract!(MpiOp);
 
 impl LibraryOp for MpiOp {
     fn library(&self) -> &'static str {

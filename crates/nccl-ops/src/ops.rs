@@ -2,8 +2,8 @@
 
 use squall_core::ops::{self, Contract};
 use squall_core::{
-    ArgError, Args, Description, DeviceError, LibraryOp, Needs, OpCall, OpError, ParamDef, Parts, Prepare,
-    Task, Work, register_op,
+    Args, DeviceError, LibraryOp, Needs, OpCall, OpError, Parts, Prepare, Task, Work, described_by_contract,
+    register_op,
 };
 
 use crate::batch::Batch;
@@ -27,27 +27,7 @@ register_op!(
 /// One of squall's own ops on CUDA devices.
 pub(crate) struct NcclOp(pub(crate) &'static Contract);
 
-impl Task for NcclOp {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-
-    fn summary(&self) -> &'static str {
-        self.0.summary()
-    }
-
-    fn params(&self) -> &'static [ParamDef] {
-        self.0.params()
-    }
-
-    fn example(&self) -> &'static str {
-        self.0.example()
-    }
-
-    fn describe(&self, args: &Args<'_>) -> Result<Description, ArgError> {
-        self.0.describe(args)
-    }
-}
+described_by_contract!(NcclOp);
 
 impl LibraryOp for NcclOp {
     fn library(&self) -> &'static str {

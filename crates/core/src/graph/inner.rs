@@ -227,34 +227,16 @@ fn equal(description: &Description, rank: u32, size: u32) -> Result<(), String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Args;
     use crate::device::{DeviceError, Work};
     use crate::host_call::HostCall;
     use crate::kernel::Cover;
     use crate::library_op::{Needs, OpCall, OpError, Prepare};
     use crate::ops::{ALL_GATHER, ALL_TO_ALL, Contract, SEND};
     use crate::param::Type;
-    use crate::task::{ArgError, Task};
 
     struct Served(&'static Contract);
 
-    impl Task for Served {
-        fn name(&self) -> &'static str {
-            self.0.name()
-        }
-        fn summary(&self) -> &'static str {
-            self.0.summary()
-        }
-        fn params(&self) -> &'static [ParamDef] {
-            self.0.params()
-        }
-        fn example(&self) -> &'static str {
-            self.0.example()
-        }
-        fn describe(&self, args: &Args<'_>) -> Result<Description, ArgError> {
-            self.0.describe(args)
-        }
-    }
+    crate::described_by_contract!(Served);
 
     impl LibraryOp for Served {
         fn library(&self) -> &'static str {
